@@ -35,17 +35,13 @@ def run_ablation(run: FlowRun) -> Path:
         if settings.base == "warm-start":
             run_warm_start(run)
         with kept_cluster():
-            # These three speak of the variants, which are no models of the sweep before they are trained.
+            # These three name the variants, which are no models of the sweep before they are trained.
             single = run.with_changes({"ablation": {}, "report.pairs": [], "sweep.strategies_of": {}})
             trained = _trained(single, settings.ablation)
-            measured = single.with_changes(
-                {
-                    "sweep.checkpoints": {**settings.sweep.checkpoints, **trained},
-                    "sweep.models": [*settings.sweep.models, *trained],
-                    "sweep.strategies_of": settings.sweep.strategies_of,
-                    "report.pairs": settings.report.pairs,
-                }
-            )
+            kept = {"sweep.strategies_of": settings.sweep.strategies_of, "report.pairs": settings.report.pairs}
+            checkpoints = {**settings.sweep.checkpoints, **trained}
+            models = [*settings.sweep.models, *trained]
+            measured = single.with_changes({**kept, "sweep.checkpoints": checkpoints, "sweep.models": models})
             run_sweep(measured)
         return run_report(measured)
 
@@ -68,10 +64,6 @@ def _trained(run: FlowRun, variants: Mapping[str, Variant]) -> dict[str, str]:
 
 
 def changes(variant: Variant, trained: dict[str, str]) -> dict[str, Any]:
-    """The settings that a variant replaces, by dotted key.
-
-    Args:
-        trained: checkpoints of the variants before it, by name.
-    """
+    """The settings that a variant replaces, by dotted key; `trained` are checkpoints of those before it, by name."""
     settings = {f"train.{key}": value for key, value in variant.train.items()}
     return settings | ({"base": trained[variant.after]} if variant.after else {})

@@ -37,11 +37,10 @@ measured."""
 
 @flow(name="nightly", flow_run_name="{run.settings.preset} nightly", validate_parameters=False)
 def run_nightly(run: FlowRun, day: str | None = None) -> Path:
-    """Measure base, and the newest model that MLflow has of this preset's trainings where there is one, with samples
-    drawn anew, and add a point to their history in MLflow. A day that has its point keeps it.
+    """Measure the preset's models that no training leaves, and the newest that MLflow has of its trainings, if any,
+    with samples drawn anew, and add a point to their history in MLflow. A day that has its point keeps it.
 
     Args:
-        run: the models of its own that it measures besides are those that no training leaves.
         day: YYYY-MM-DD, in UTC; by default that which the flow run was due on.
 
     Returns:
@@ -50,9 +49,8 @@ def run_nightly(run: FlowRun, day: str | None = None) -> Path:
     on = date.fromisoformat(day) if day else runtime.flow_run.scheduled_start_time.astimezone(UTC).date()
     newest = run.tracker.newest(f"elastic-{run.settings.preset}", run.runs)
     if newest is None:
-        get_run_logger().info(
-            "no training of %s is registered yet: base alone is measured", run.settings.preset, extra=TOLD
-        )
+        only = "no training of %s is registered yet: base alone is measured"
+        get_run_logger().info(only, run.settings.preset, extra=TOLD)
     night = run.with_changes(tonight(run.settings, on, newest[1] if newest else None))
     build_if_missing(night)
     if run.settings.base == "warm-start":
@@ -67,7 +65,7 @@ def run_nightly(run: FlowRun, day: str | None = None) -> Path:
 
 @flow(name="nightly", flow_run_name="{preset} nightly")
 def nightly(preset: str = "embedded", overrides: dict[str, Any] | None = None, day: str | None = None) -> Path:
-    """As `run_nightly`, for a deployment.
+    """Add a night to the history of a preset's models.
 
     Args:
         preset: settings to run with.
@@ -78,11 +76,7 @@ def nightly(preset: str = "embedded", overrides: dict[str, Any] | None = None, d
 
 
 def tonight(settings: Settings, on: date, newest: Path | None) -> dict[str, Any]:
-    """Settings of a night, by dotted key.
-
-    Args:
-        newest: directory of the newest model, where there is one.
-    """
+    """Settings of a night, by dotted key; `newest` is the directory of the newest model."""
     sweep = settings.sweep
     models = [model for model in sweep.models if not {*TRAINED} & {*checkpoint_names([model])}] or ["base"]
     return {
@@ -96,11 +90,9 @@ def tonight(settings: Settings, on: date, newest: Path | None) -> dict[str, Any]
 def history_label(inputs: Inputs) -> str:
     """Nights that measure alike have one history, whatever model is the newest."""
     made_from = inputs.sweep.inputs
-    alike = {
-        **made_from,
-        "models": {name: weights for name, weights in made_from["models"].items() if name != NEWEST},
-        "sampling": {name: value for name, value in made_from["sampling"].items() if name != "seed"},
-    }
+    models = {name: weights for name, weights in made_from["models"].items() if name != NEWEST}
+    sampling = {name: value for name, value in made_from["sampling"].items() if name != "seed"}
+    alike = {**made_from, "models": models, "sampling": sampling}
     return f"{inputs.run.settings.preset}/nightly/{hash_value(alike)[:12]}"
 
 

@@ -15,12 +15,13 @@ from elastic_core.miniature.warm_start import BASE
 from elastic_core.models import files as model_files
 from elastic_core.training.grpo.config import compose
 from elastic_core.training.sft import compose_config
+from elastic_core.training.sft_parameters import SftParameters
 from flows.data import build_if_missing
 from flows.runtime.run import FlowRun, for_deployments
 from flows.runtime.settings import Settings
 from tasks.records.stage_directory import MODEL
 from tasks.train import train_policy
-from tasks.warm_start import Imitation, fine_tune
+from tasks.warm_start import ROWS, Imitation, fine_tune
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -72,40 +73,31 @@ def composed(settings: Settings) -> str:
     from omegaconf import OmegaConf
 
     require_chat_template(settings, fetch=False)
-
+    sft, runs = settings.warm_start.sft, Path("runs") / settings.preset
+    data = runs / "data" / "KEY"
     with redirect_stdout(sys.stderr):  # verl reports there that its checks passed.
-        fine_tunes = settings.train is None and settings.warm_start.sft is not None
-        config = _fine_tuning(settings) if fine_tunes else _grpo(settings)
+        if settings.train is None and sft is not None:
+            config = _fine_tuning(sft, Path(settings.warm_start.initial), runs / "warm-start" / "KEY")
+        else:
+            parameters, *_ = settings.training.by_seed.values()
+            config = compose(
+                parameters,
+                model=settings.base,
+                train_files=[data / f"{name}.parquet" for name in settings.data.train],
+                validation_files=[data / f"{name}.parquet" for name in settings.data.validation],
+                out_dir=runs / "train" / "KEY" / "checkpoints",
+                run_name=f"{settings.preset}/train/KEY",
+                mlflow=True,
+            )
     return OmegaConf.to_yaml(config, resolve=True)
 
 
-def _grpo(settings: Settings) -> DictConfig:
-    parameters, *_ = settings.training.by_seed.values()
-    runs = Path("runs") / settings.preset
-    data = runs / "data" / "KEY"
-    return compose(
-        parameters,
-        model=settings.base,
-        train_files=[data / f"{name}.parquet" for name in settings.data.train],
-        validation_files=[data / f"{name}.parquet" for name in settings.data.validation],
-        out_dir=runs / "train" / "KEY" / "checkpoints",
-        run_name=f"{settings.preset}/train/KEY",
-        mlflow=True,
-    )
-
-
-def _fine_tuning(settings: Settings) -> DictConfig:
-    sft, stage = settings.warm_start.sft, Path("runs") / settings.preset / "warm-start" / "KEY"
-    assert sft is not None
+def _fine_tuning(sft: SftParameters, initial: Path, stage: Path) -> DictConfig:
     # As many rows as make one step an epoch; how many there are is known once data is built.
-    job = sft.warm_start(
-        Path(settings.warm_start.initial), stage / "rows.parquet", sft.batch_size, stage / "run", stage / "model"
-    )
-    config = compose_config(job)
+    config = compose_config(sft.warm_start(initial, stage / ROWS, sft.batch_size, stage / "run", stage / MODEL))
     steps = f"{sft.epochs} * (rows // {sft.batch_size})"
-    config.trainer.total_training_steps = config.trainer.total_epochs = (
-        steps if sft.steps is None else f"min({sft.steps}, {steps})"
-    )
+    steps = steps if sft.steps is None else f"min({sft.steps}, {steps})"
+    config.trainer.total_training_steps = config.trainer.total_epochs = steps
     config.trainer.device = "cpu" if sft.device == "cpu" else "cuda"
     config.trainer.n_gpus_per_node = sft.gpus
     return config
@@ -119,11 +111,9 @@ def require_chat_template(settings: Settings, *, fetch: bool = True) -> None:
         fetch: get the tokenizer of a model on the hub; False checks only models that are directories.
     """
     sft, initial = settings.warm_start.sft, settings.warm_start.initial
-    if sft is None or settings.base != "warm-start":
-        return
-    if not fetch and initial != "shipped" and not Path(initial).is_dir():
-        return
-    check_chat_template(initial, sft.chat_template)
+    is_here = initial == "shipped" or Path(initial).is_dir()
+    if sft is not None and settings.base == "warm-start" and (fetch or is_here):
+        check_chat_template(initial, sft.chat_template)
 
 
 def check_chat_template(initial: str, name: str) -> None:

@@ -33,15 +33,8 @@ def build_data(stage: Stage, tracker: Tracker, parent: str | None, plan: DataBui
     """Parquet files and their manifest in the stage's directory; a data set of each in MLflow."""
     params = {key: value for key, value in stage.inputs.items() if key != "sources"}
     with tracker.stage(stage, parent, params) as run_id:
-        done = 0
         with progress("data", 2 * len(plan.datasets), "tables") as shown:
-
-            def count(name: str) -> None:
-                nonlocal done
-                done += 1
-                shown.reach(done)
-
-            manifest = build(plan, stage.prepare(), count, stage.runs / BUILT)
+            manifest = build(plan, stage.prepare(), lambda _: shown.reach(shown.done + 1), stage.runs / BUILT)
         tracker.log_datasets(run_id, manifest, stage.directory)
         tracker.client.log_artifact(run_id, str(stage.directory / MANIFEST))
         rows = {f"rows/{name}": entry["kept_rows"] for name, entry in manifest["datasets"].items()}

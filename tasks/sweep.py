@@ -60,7 +60,7 @@ def measure(
     """Generate and grade what the stage's request asks for and the table lacks, model by model.
 
     Raises:
-        UserError: before any engine starts, when the request cannot be run, or another process writes the table; and
+        UserError: when the request cannot be run, or another process writes the table, before any engine starts; and
             when a server has gone away for too long.
         SweepIncomplete: at the end, when samples failed.
     """
@@ -95,12 +95,7 @@ def measure(
 
 @dataclass
 class Sweep:
-    """What a stage asks for, and how far it is.
-
-    Attributes:
-        samples: of each problem and cell, by benchmark where they differ; it grows where `until_ci` wants more.
-        first_rows_seconds: from the beginning to the first rows in the table, where there were any to come.
-    """
+    """What a stage asks for, and how far it is."""
 
     stage: Stage
     store: SweepTable
@@ -108,9 +103,11 @@ class Sweep:
     models: Sequence[SweepModel]
     problems: Mapping[str, Sequence[Problem]]
     samples: Samples
+    """It grows where `until_ci` wants more."""
     results: list[SweepResult] = field(default_factory=list)
     failures: list[SweepIncomplete] = field(default_factory=list)
     first_rows_seconds: float | None = None
+    """From the beginning to the first rows in the table."""
 
     @classmethod
     def of(
@@ -122,9 +119,7 @@ class Sweep:
         templates: Templates | None,
         endpoints: Mapping[str, Endpoint],
     ) -> Sweep:
-        """Raises:
-        UserError: when the request cannot be run, or rows were made by another version of vLLM.
-        """
+        """Raises UserError when the request cannot be run, or another version of vLLM made the table's rows."""
         try:
             given = {**stage.request, **stage.inputs["sampling"]}
             models = sweep_models(given, stage.inputs["models"], checkpoints, problems, engine, templates, endpoints)
@@ -134,11 +129,8 @@ class Sweep:
 
     def run(self, cluster: RayCluster | None) -> None:
         """Every model at the same number of samples, as many as are asked for or narrow intervals take. Neither Ray
-        nor an engine is started when nothing is missing, nor Ray for a model behind a server.
-
-        Raises:
-            UserError: when a server has gone away for too long; what was finished is stored.
-        """
+        nor an engine is started when nothing is missing, nor Ray for a model behind a server. Raises UserError when a
+        server has gone away for too long; what was finished is stored."""
         with ExitStack() as stack:
             shown: Progress | None = None
             on_ray = False
@@ -160,13 +152,9 @@ class Sweep:
 
     def plan(self, model: SweepModel) -> SweepPlan:
         """What the table lacks of a model."""
+        sampling = {name: self.stage.inputs["sampling"][name] for name in ("seed", "sharing")}
         return plan_sweep(
-            model.cells,
-            self.problems,
-            num_samples=self.samples,
-            seed=self.stage.inputs["sampling"]["seed"],
-            finished=self.store.finished(),
-            sharing=self.stage.inputs["sampling"]["sharing"],
+            model.cells, self.problems, num_samples=self.samples, finished=self.store.finished(), **sampling
         )
 
     def num_missing(self) -> int:
@@ -178,10 +166,8 @@ class Sweep:
         if target is None:
             return []
         rows, cells = self.scores(), [cell for model in models for cell in model.cells]
-        found = widest(rows, cells)
-        narrow = found.half_width <= target
-        following = next_samples(self.samples, cap)
-        at_cap = following == self.samples
+        found, following = widest(rows, cells), next_samples(self.samples, cap)
+        narrow, at_cap = found.half_width <= target, following == self.samples
         goes_on = "narrow enough" if narrow else "the cap" if at_cap else f"going on to {samples_text(following)}"
         get_run_logger().info(
             "%s: the widest interval is ±%.1f points of %g asked, %s: %s",

@@ -106,13 +106,8 @@ def train_policy(
 
 @contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """One process at a time at a training.
-
-    The lock is that of the process that follows the job: when it was killed, the next one finds the job.
-
-    Raises:
-        UserError: when someone else is at it.
-    """
+    """One process at a time at a training, else UserError. The lock is that of the process that follows the job: when
+    it was killed, the next one finds the job."""
     try:
         with exclusive(directory, seconds_to_queue()):
             yield
@@ -122,11 +117,7 @@ def _alone(directory: Path) -> Iterator[None]:
 
 def publish(stage: Stage, tracker: Tracker, run_id: str, checkpoints: Path, base: Path, data: Path) -> None:
     """Leave MODEL and, where there was validation, BEST in the stage's directory, each with its card, and both
-    registered in MLflow.
-
-    Args:
-        data: directory of the built data.
-    """
+    registered in MLflow; `data` is the directory of the built data."""
     found = {MODEL: ("last", latest_checkpoint(checkpoints)), BEST: ("best", best_checkpoint(checkpoints))}
     for directory, (name, checkpoint) in found.items():
         if checkpoint is None:

@@ -32,12 +32,8 @@ from tasks.records.stage_directory import MODEL, Stage, worth_retrying
 
 @dataclass(frozen=True)
 class Imitation:
-    """What fine-tuning on conversations needs besides its settings.
-
-    Attributes:
-        model: Hugging Face checkpoint to go on from.
-        conversations: the built data set; `sources` are the files it is from.
-    """
+    """Fine-tuning of a Hugging Face checkpoint on a built data set of conversations, which is from the files
+    `sources`."""
 
     parameters: SftParameters
     model: Path
@@ -129,12 +125,8 @@ class Launch:
 
 
 def _steps(launch: Launch, config: Path, log_file: Path, environment: Mapping[str, str]) -> Any:
-    """Run the trainer and yield each finished step.
-
-    Raises:
-        ProcessLost: when one of its processes was killed, with the end of its log.
-        RuntimeError: when it fails otherwise, likewise.
-    """
+    """Run the trainer and yield each finished step. Raises ProcessLost when one of its processes was killed, else
+    RuntimeError when it fails, with the end of its log."""
     last: deque[str] = deque(maxlen=30)
     process = subprocess.Popen(
         launch.command(config),

@@ -1,7 +1,7 @@
 """A loaded model and its answers under a budget, seen while they are drawn.
 
-Strategies that answer side by side ask the same continuation memo, one after the other, so that they share one thought.
-A strategy that waits for the draw of another will be answered with a part of it: that part is shown while it is drawn.
+Strategies that answer side by side ask one continuation memo in turn, and so share one thought. A strategy that waits
+for the draw of another will get a part of it: that part is shown while it is drawn.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Literal, Protocol
 
 from elastic_core.budget import Budget
@@ -94,11 +95,9 @@ async def load(models: Models, name: str, share: float = 1.0) -> Loaded:
 
 
 async def _engine(models: Models, name: str, share: float, resources: AsyncExitStack) -> VllmEngine | HttpEngine:
-    endpoint = models.endpoints.get(name)
-    if endpoint is not None:
-        replicas = await resources.enter_async_context(http_pool({name: endpoint}))
-        served: HttpEngine = replicas[0][name]
-        return served
+    if name in models.endpoints:
+        replicas = await resources.enter_async_context(http_pool({name: models.endpoints[name]}))
+        return replicas[0][name]
     parameters = models.settings.engine
     changes = {"max_num_seqs": _MAX_SEQUENCES, "gpu_memory_utilization": parameters.gpu_memory_utilization * share}
     engine = VllmEngine(str(models.directories[name]), parameters.model_copy(update=changes))
@@ -137,11 +136,8 @@ class Thought:
 
 
 class Follower:
-    """The engine of one strategy: asks the memo, and knows the response so far.
-
-    Args:
-        think_end: where the solution begins, as far as it can be known before the end.
-    """
+    """The engine of one strategy: asks the memo, and knows the response so far. The solution begins after `think_end`,
+    as far as that can be known before the end."""
 
     def __init__(self, thought: Thought, prompt_ids: tuple[int, ...], think_end: int | None) -> None:
         self._thought, self._prompt, self._think_end = thought, prompt_ids, think_end
@@ -169,7 +165,8 @@ class Follower:
 
     def _note(self, request: Generate) -> None:
         """What a request's prefix has beyond the sequence so far was forced by the strategy."""
-        same = _common(self._sequence, request.prefix)
+        pairs = zip(self._sequence, request.prefix, strict=False)
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         self._dropped += tuple((same - len(self._prompt), token) for token in self._sequence[same:])
         kept = self._forced[: same - len(self._prompt)]
         self._forced = kept + [True] * (len(request.prefix) - same)
@@ -183,11 +180,6 @@ class Follower:
         tokens = (*known, *self._thought.tokens)
         stop = next((i + 1 for i, token in enumerate(tokens) if token in request.stop), len(tokens))
         return tokens[: stop if request.max_tokens is None else min(stop, request.max_tokens)]
-
-
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens two sequences begin with together."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 @dataclass
@@ -215,8 +207,8 @@ class Attempt:
             self.trajectory = self.follower.so_far()
 
     async def answer(self, problem: Problem, sample: int, loaded: Loaded, thought: Thought, models: Models) -> None:
-        """Draw the response, and grade it if the problem has a truth. `sentence` says what failed; only EngineLost is
-        raised."""
+        """Draw the response, and grade it if the problem has a truth. Raises only EngineLost: `sentence` says what else
+        failed."""
         settings = models.settings.sweep
         try:
             strategy = await loaded.strategy(self.strategy, models)

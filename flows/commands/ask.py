@@ -70,16 +70,8 @@ def ask(
     sample: int,
     console: Console,
 ) -> None:
-    """Answer the question in the terminal.
-
-    Args:
-        model: as `choose_model`.
-        budget: None is what the preset trains under.
-        sample: other numbers draw other responses.
-
-    Raises:
-        UserError: on wrong input, or when no response could be drawn.
-    """
+    """Answer the question in the terminal, without a budget under what the preset trains under. Another `sample` is
+    another response. Raises UserError on wrong input, or when no response could be drawn."""
     if not question.strip():
         raise UserError("there is no question; write one in quotes")
     models, name = choose_model(preset, overrides, model)
@@ -147,9 +139,9 @@ def settled(trajectory: Trajectory) -> Trajectory:
 
 
 def further(before: Sequence[Segment], now: Sequence[Segment]) -> list[Segment]:
-    """What to print after `before` so that `now` stands there. A terminal takes nothing back: the response is printed
-    again on a new line from the first segment on that changed. This happens where roles take turns, as only the end
-    shows which turn is the solution."""
+    """What to print after `before` so that `now` stands there. From the first segment on that changed the response is
+    printed again on a new line. Segments change where roles take turns: only the end shows which turn is the
+    solution."""
     for i, (old, new) in enumerate(zip_longest(before, now)):
         if old == new:
             continue
@@ -162,7 +154,6 @@ def further(before: Sequence[Segment], now: Sequence[Segment]) -> list[Segment]:
 
 
 def summary(attempt: Attempt, seconds: float) -> str:
-    """How many tokens a response took, and how it ended."""
     assert attempt.trajectory is not None
     shown = [f"{name} {count}{of(limit)}" for name, count, limit in counts(attempt, attempt.trajectory)]
     return f"tokens: {', '.join(shown)}; {seconds:.1f} s; {finish(attempt, attempt.trajectory)}"
@@ -182,11 +173,9 @@ def counts(attempt: Attempt, trajectory: Trajectory) -> list[tuple[str, int, int
     """Name, tokens and limit of every phase; and of both together where the budget limits only these."""
     think, solution = trajectory.think_tokens, trajectory.solution_tokens
     apart = by_phase(attempt)
-    found = [
-        ("thinking", think, attempt.budget.think if apart else None),
-        ("solution", solution, attempt.budget.solution if apart else None),
-        ("forced", trajectory.forced_tokens, None),
-    ]
+    limits = (attempt.budget.think, attempt.budget.solution) if apart else (None, None)
+    found = [("thinking", think, limits[0]), ("solution", solution, limits[1])]
+    found.append(("forced", trajectory.forced_tokens, None))
     if not apart and attempt.budget.total is not None:
         found.append(("together", think + solution, attempt.budget.total))
     return found

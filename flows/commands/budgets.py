@@ -23,25 +23,16 @@ if TYPE_CHECKING:
 def write_levels(
     directory: Path, model: str | None, benchmarks: Sequence[str], margin: float, output: Path, console: Console
 ) -> None:
-    """Choose levels from a trajectory table, show them and write them. Without a model it is the only one there.
+    """Choose levels from a trajectory table; show each with its gain over the one below, and write them. Without a
+    model it is the only one there. Raises UserError when there is no such table or model, or nothing to choose from."""
+    from rich.table import Table
 
-    Raises:
-        UserError: when there is no such table or model, or nothing to choose from.
-    """
     table = open_table(directory)
     levels, choice = measured_levels(table, _one_model(table, model), benchmarks, margin)
     levels.write(output)
-    show(levels, choice, console)
-    console.print(f"{output}: put it beside the model's weights, for elastic serve to offer", soft_wrap=True)
-
-
-def show(levels: Levels, choice: Choice, console: Console) -> None:
-    """The levels as a table, each with its gain over the one below, and what to know of the choice."""
-    from rich.table import Table
-
-    table = Table("level", "t + s", "accuracy (%)", "gain (points)", "tokens", "p95", box=None, pad_edge=False)
+    shown = Table("level", "t + s", "accuracy (%)", "gain (points)", "tokens", "p95", box=None, pad_edge=False)
     for name, level in levels.levels.items():
-        table.add_row(
+        shown.add_row(
             name,
             str(level.budget),
             with_bounds(level.accuracy, level.accuracy_low, level.accuracy_high),
@@ -49,9 +40,10 @@ def show(levels: Levels, choice: Choice, console: Console) -> None:
             f"{level.tokens_mean:.0f}",
             f"{level.tokens_p95:.0f}",
         )
-    console.print(table)
+    console.print(shown)
     for sentence in remarks(levels, choice):
         console.print(sentence, soft_wrap=True, highlight=False)
+    console.print(f"{output}: put it beside the model's weights, for elastic serve to offer", soft_wrap=True)
 
 
 def remarks(levels: Levels, choice: Choice) -> list[str]:

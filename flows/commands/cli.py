@@ -9,6 +9,7 @@ import shlex
 import signal
 import sys
 from contextlib import nullcontext, suppress
+from typing import Any
 
 import click
 
@@ -23,8 +24,7 @@ from flows.commands.templates import templates
 _ATTENDED = ("run", "evaluate", "rehearse", "gpu-check", "up")
 """Commands that start servers, clusters and processes, which Ctrl-C is to end in seconds."""
 FLOWS = ("prepare-data", "warm-start", "train", "sweep", "report", "pipeline", "ablation", "nightly")
-
-
+_mirror = click.option("--mirror", metavar="DIR", help="Local tree of source files; the same as --set data.mirror=DIR.")
 _verbose = click.option(
     "-v", "--verbose", is_flag=True, help="Show what Prefect, Ray, vLLM and MLflow say, not only log it."
 )
@@ -41,20 +41,14 @@ def cli() -> None:
 @cli.command()
 @click.argument("flow", type=OneOf(FLOWS), metavar="FLOW")
 @settings_options("Settings to run with.")
-@click.option("--mirror", metavar="DIR", help="Local tree of source files; the same as --set data.mirror=DIR.")
+@_mirror
 @click.option(
     "--until", metavar="ci=POINTS", help="Add samples until every cell's 95 % interval is within ±POINTS points."
 )
 @click.option("--dry-run", is_flag=True, help="Check, print the resolved settings as a preset, and start nothing.")
 @_verbose
 def run(
-    flow: str,
-    preset: str,
-    overrides: tuple[str, ...],
-    mirror: str | None,
-    until: str | None,
-    dry_run: bool,
-    verbose: bool,
+    flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, until: str | None, **options: bool
 ) -> None:
     """Run FLOW on this machine, now.
 
@@ -68,7 +62,7 @@ def run(
         changes["data.mirror"] = mirror
     if until is not None:
         changes["sweep.until_ci"] = _points(until)
-    start(flow, preset, changes, verbose=verbose, dry_run=dry_run)
+    start(flow, preset, changes, **options)
 
 
 @cli.command()
@@ -95,20 +89,11 @@ def run(
 @click.option("--samples", type=click.IntRange(1), help="Responses to each problem under each budget.")
 @click.option("--problems", type=click.IntRange(1), help="How many problems of each benchmark.")
 @click.option("--tokenizer", metavar="DIR", help="If MODEL is a server's address: its tokenizer, DIR or OWNER/NAME.")
-@click.option("--mirror", metavar="DIR", help="Local tree of source files; the same as --set data.mirror=DIR.")
+@_mirror
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace a setting of preset evaluate.")
 @_verbose
 def evaluate(
-    model: str,
-    benchmarks: tuple[str, ...],
-    gpus: int | None,
-    budgets: tuple[str, ...],
-    samples: int | None,
-    problems: int | None,
-    tokenizer: str | None,
-    mirror: str | None,
-    overrides: tuple[str, ...],
-    verbose: bool,
+    model: str, gpus: int | None, mirror: str | None, overrides: tuple[str, ...], verbose: bool, **given: Any
 ) -> None:
     """Measure MODEL under a grid of budgets and write its report.
 
@@ -117,21 +102,12 @@ def evaluate(
     what is missing.
     """
     from elastic_core.system.accelerators import count_gpus
-    from flows.commands import evaluate
-    from flows.commands.run import start
+    from flows.commands.run import EVALUATE, settings_of, start
 
-    changes = evaluate.settings_of(
-        model,
-        benchmarks=benchmarks,
-        budgets=budgets,
-        samples=samples,
-        problems=problems,
-        gpus=count_gpus() if gpus is None else gpus,
-        tokenizer=tokenizer,
-    )
+    changes = settings_of(model, gpus=count_gpus() if gpus is None else gpus, **given)
     if mirror is not None:
         changes["data.mirror"] = mirror
-    start("pipeline", evaluate.PRESET, changes | changes_of(overrides), verbose=verbose)
+    start("pipeline", EVALUATE, changes | changes_of(overrides), verbose=verbose)
 
 
 @cli.command()
@@ -162,19 +138,17 @@ def presets() -> None:
 
     rehearsals = environment.runs_directory() / rehearsal.REHEARSALS
     console = Console(highlight=False)
-    all_usable = True
-    for name in presets.names():
-        settings = presets.resolve(name)
-        usable = rehearsal.is_usable(settings, rehearsals)
-        all_usable &= usable
+    resolved = {name: presets.resolve(name) for name in presets.names()}
+    usable = {name: rehearsal.is_usable(settings, rehearsals) for name, settings in resolved.items()}
+    for name, settings in resolved.items():
         gpus = max((demand.total for demand in gpu_demands(settings)), default=0)
         nodes = settings.train.nodes if settings.train else 1
         needed = f"{nodes} × {gpus}" if nodes > 1 else str(gpus or "no")
         model = settings.warm_start.initial if settings.base == "warm-start" else settings.base
-        rest = f"{model}, {needed} GPU{'' if gpus == 1 else 's'}, {'' if usable else 'not '}rehearsed"
+        rest = f"{model}, {needed} GPU{'' if gpus == 1 else 's'}, {'' if usable[name] else 'not '}rehearsed"
         console.print(f"[bold]{name}[/bold]: {rest}", soft_wrap=True)
         console.print(Padding.indent(Text(presets.purpose(name)), 4))
-    if not all_usable:
+    if not all(usable.values()):
         click.echo("Rehearse a preset before its first use, and after a change: elastic rehearse --preset NAME")
 
 
@@ -246,11 +220,9 @@ def up(host: str, prefect_port: int, mlflow_port: int, database: str | None) -> 
     services.up(services.ServicesParameters(host, prefect_port, mlflow_port, database))
 
 
-_COMMANDS = (
-    *(data, templates, model, train, export, ask, playground),
-    *(serve, plan, sweep, report, compare, budgets, regrade),
-)
-for _command in _COMMANDS:
+for _command in (data, templates, model, train, export, ask, playground):
+    cli.add_command(_command)
+for _command in (serve, plan, sweep, report, compare, budgets, regrade):
     cli.add_command(_command)
 
 
@@ -264,7 +236,6 @@ def _points(until: str) -> float:
 
 
 def main() -> None:
-    """Entry point."""
     starts = sys.argv[1:2] and sys.argv[1] in _ATTENDED
     with attended(shlex.join(["elastic", *sys.argv[1:]])) if starts else nullcontext():
         command()

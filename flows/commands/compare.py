@@ -85,10 +85,8 @@ def log_comparison(
     tracker = Tracker(preset, runs, tracking_uri)
     named = (f"{side.table.directory.resolve()} {sorted((side.cell or {}).items())}" for side in sides)
     identity = hashlib.sha256("\0".join(named).encode()).hexdigest()[:12]
-    tags = {
-        "stage": "compare",
-        **{f"compared.{k}": side.run_id for k, side in zip("ab", sides, strict=True) if side.run_id},
-    }
+    compared = {f"compared.{k}": side.run_id for k, side in zip("ab", sides, strict=True) if side.run_id}
+    tags = {"stage": "compare", **compared}
     name = run_name(f"compare {first.name} {second.name}")
     rows = table.iter_rows(named=True)
     points = [(metric_name("difference", row), round(row["tokens_a"]), row["difference"]) for row in rows]

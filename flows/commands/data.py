@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,12 @@ if TYPE_CHECKING:
 
     from elastic_core.data.dataset import Dataset
     from elastic_core.data.fetch import FetchedDataset
+    from elastic_core.data.user_dataset import UserDataset
+
+_SHOWN = 1200
+"""Characters of a value."""
+_LISTED = 20
+"""Rows that are refused by name; of more there is the number."""
 
 
 @click.group()
@@ -58,8 +66,7 @@ def list_datasets() -> None:
     for entry in _known().values():
         values = (getattr(entry, column) for column in columns)
         table.add_row(*("-" if value is None else str(value) for value in values))
-    # Written to a file or a pipe nothing is cut.
-    width = None if sys.stdout.isatty() else 250
+    width = None if sys.stdout.isatty() else 250  # A file gets every line uncut.
     Console(width=width, highlight=False, markup=False).print(table)
 
 
@@ -75,20 +82,19 @@ def show(name: str, num: int, preset: str, mirror: Path | None) -> None:
 
     Its files are fetched if they are not here.
     """
-    import itertools
-
     from elastic_core.data.registry import select
 
     known = _known()
     entry = select([name], known)[-1]
-    frames = _clean_frames(entry, known, preset, mirror)
-    rows = itertools.islice((row for frame in frames for row in frame.iter_rows(named=True)), num)
+    rows = islice(_rows(_clean_frames(entry, known, preset, mirror)), num)
     total = f"{entry.rows} rows" if entry.rows else "rows not counted upstream"
     click.echo(f"{entry.name}: {entry.description}\n{entry.source} · {entry.licence} · {entry.split} · {total}")
     for number, row in enumerate(rows, 1):
-        click.echo(f"\n--- {number} " + "-" * 60)
-        for column, value in row.items():
-            click.echo(f"{column}: {_shortened(value)}")
+        shortened = {column: value if isinstance(value, str) else repr(value) for column, value in row.items()}
+        for column, text in shortened.items():
+            if len(text) > _SHOWN:
+                shortened[column] = f"{text[:_SHOWN]}… ({len(text)} characters)"
+        click.echo("\n" + _numbered(number, shortened))
 
 
 @data.command()
@@ -141,8 +147,6 @@ def add(
     data set like every other: `elastic data show NAME`, --set data.benchmarks='["NAME"]'.
     """
     from elastic_core.data.user_dataset import UserDataset, describe
-    from flows.commands.user_data import add as record
-    from flows.commands.user_data import model_tokenizer
 
     if model is not None and preset is not None:
         raise UserError("--model and --preset both name a chat template; give one of them")
@@ -155,7 +159,87 @@ def add(
         form="conversations" if purpose == "sft" else "problems",
         **fields,
     )
-    click.echo(record(entry, leave_out=leave_out, tokenizer=model_tokenizer(model, preset)))
+    click.echo(record(entry, leave_out=leave_out, tokenizer=_model_tokenizer(model, preset)))
+
+
+def record(entry: UserDataset, *, leave_out: bool, tokenizer: Path | None) -> str:
+    """Check, copy and record a data set; say what was added, with its first rows as a model sees them, in the chat
+    template of `tokenizer`. Raises UserError when the data set cannot be used, before it is recorded."""
+    from elastic_core.data import user_dataset
+    from elastic_core.data.clean import clean_batches, file_batches, model_text
+    from elastic_core.data.registry import REGISTRY
+    from flows.runtime.environment import runs_directory
+    from tasks.records.stage_directory import USER_DATASETS
+
+    def clean(entry: UserDataset) -> Iterator[pl.DataFrame]:
+        dataset = entry.dataset()
+        return clean_batches(dataset, file_batches(dataset, [Path(entry.file)]))
+
+    if entry.name in REGISTRY:
+        raise UserError(f'"{entry.name}" is a data set of the registry; give another --name')
+    user_dataset.validate(entry)
+    entry = user_dataset.recognised(entry)
+    solved = list(clean(replace(entry, form="problems")))
+    num, wrong = sum(rows.height for rows in solved), user_dataset.ungraded(solved)
+    listed = _listed(entry, wrong)
+    if wrong and not leave_out:
+        raise UserError(
+            f"{entry.file}: {len(wrong)} of {num} answers are not accepted by the grader even when a response repeats "
+            f"them in its box: {listed}; correct them, or give --leave-out to add the other rows"
+        )
+    if len(wrong) == num:
+        raise UserError(f"{entry.file}: no row is left; the grader accepts none of the {num} answers as its own")
+    entry = replace(entry, left_out=tuple(row for row, _ in wrong))
+    # All rows, before anything is recorded: reading them finds what is wrong with them.
+    shown = _as_prompts([model_text(entry.dataset(), rows) for rows in clean(entry)], tokenizer)
+    records = runs_directory() / USER_DATASETS
+    recorded = user_dataset.add(entry, records)
+    left_out = f", {len(wrong)} left out ({listed})" if wrong else ""
+    what = "graded against themselves" if entry.form == "problems" else "to fine-tune on, their answers graded"
+    if entry.form == "conversations":
+        following = f"elastic run warm-start --preset P --set warm_start.sft.data={entry.name}"
+    else:
+        role = "benchmarks" if entry.split == "evaluation" else "train"
+        following = f"elastic run prepare-data --preset P --set data.{role}='[\"{entry.name}\"]'"
+    added = f"{entry.name}: {num - len(wrong)} rows, {what}{left_out}; copied to {records / recorded.file}"
+    return "\n".join([*shown, added, f"next: {following}"])
+
+
+def _listed(entry: UserDataset, wrong: Sequence[tuple[int, str]]) -> str:
+    kind = "line" if Path(entry.file).suffix in (".jsonl", ".ndjson") else "row"
+    named = [f"{kind} {row} {answer[:40]!r}" for row, answer in wrong[:_LISTED]]
+    return ", ".join([*named, *(["…"] if len(wrong) > _LISTED else [])])
+
+
+def _as_prompts(frames: Sequence[pl.DataFrame], tokenizer: Path | None) -> list[str]:
+    """The first three rows, their prompts under a model's chat template if its tokenizer is given."""
+    rows = list(islice(_rows(frames), 3))
+    if tokenizer is not None:
+        from transformers import AutoTokenizer
+
+        from elastic_core.models.special_tokens import chat_prompt
+
+        tokens = AutoTokenizer.from_pretrained(str(tokenizer))
+        try:
+            rows = [{**row, "prompt": tokens.decode(chat_prompt(tokens, row["prompt"]))} for row in rows]
+        except ValueError as error:
+            raise UserError(str(error)) from None
+    return [_numbered(number, row) for number, row in enumerate(rows, 1)]
+
+
+def _model_tokenizer(model: str | None, preset: str | None) -> Path | None:
+    from elastic_core.models import files as model_files
+
+    if model is not None:
+        directory = model_files.locate(model, model_files.TOKENIZER_FILES)
+        if not directory.is_dir():
+            raise UserError(f"--model {model}: no such directory")
+        return directory
+    if preset is None:
+        return None
+    from flows.runtime.run import FlowRun
+
+    return FlowRun.begin(preset).inputs.data.tokenizer
 
 
 def _known() -> dict[str, Dataset]:
@@ -177,7 +261,6 @@ def _fetched(entries: Iterable[Dataset], mirror: Path | None) -> dict[str, Fetch
 def _clean_frames(
     entry: Dataset, known: dict[str, Dataset], preset: str, mirror: Path | None
 ) -> Iterator[pl.DataFrame]:
-    """Clean rows with their prompts."""
     from elastic_core.data.clean import clean_batches, file_batches, model_text
     from elastic_core.data.miniature import generate
     from flows.presets import resolve
@@ -195,6 +278,9 @@ def _clean_frames(
         yield model_text(entry, rows)
 
 
-def _shortened(value: Any, most: int = 1200) -> str:
-    text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
+def _rows(frames: Iterable[pl.DataFrame]) -> Iterator[dict[str, Any]]:
+    return (row for frame in frames for row in frame.iter_rows(named=True))
+
+
+def _numbered(number: int, row: dict[str, Any]) -> str:
+    return "\n".join([f"--- {number} " + "-" * 60, *(f"{name}: {value}" for name, value in row.items())])

@@ -35,8 +35,7 @@ def prepare(model: str, to: Path, think: str | None, think_end: str | None) -> N
     """
     from elastic_core.models.prepare import prepare as prepare_model
 
-    click.echo(prepare_model(model, to, think, think_end))
-    click.echo(f"Next: elastic doctor --set base={to}")
+    click.echo(f"{prepare_model(model, to, think, think_end)}\nNext: elastic doctor --set base={to}")
 
 
 @click.command()
@@ -101,7 +100,7 @@ def export(
 
 
 def _export_model(inputs: Inputs, model: str, to: Path | None, push: str | None) -> str:
-    """Write the card and the effort levels anew, from a finished sweep; returns the model's path or address."""
+    """Write the card and the effort levels anew, from a finished sweep; return the model's path or address."""
     from elastic_core.training import model_card
 
     inputs.data.require_built("train")

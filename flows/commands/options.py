@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
-from elastic_core.errors import nearest
+from elastic_core.errors import UserError, nearest
+from elastic_core.system.files import write_text
 from flows import presets
+from flows.runtime.environment import runs_directory
 
 Command = Callable[..., Any]
 
 PORT = click.IntRange(1, 65535)
 PRESET_FORMS = "A name (`elastic presets`), or FILE.toml."
-"""What --preset takes, wherever it is an option."""
 PATH = click.Path(path_type=Path)
 built_data = click.option("--data", type=PATH, help="Built data sets. Without it those that the table was made with.")
 
@@ -35,33 +37,68 @@ mirror_option: Callable[[Command], Command] = click.option(
 def settings_options(preset_help: str, default: str | None = "embedded") -> Callable[[Command], Command]:
     """--preset PRESET and --set KEY=VALUE, passed on as `preset` and `overrides`, see `changes_of`."""
 
-    def decorate(command: Command) -> Command:
-        overriding = click.option(
-            "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace one setting, e.g. sweep.samples=16."
-        )
-        preset = click.option(
-            "--preset", default=default, show_default=True, metavar="PRESET", help=f"{preset_help} {PRESET_FORMS}"
-        )
-        return preset(overriding(command))
-
-    return decorate
-
-
-last_run_options = settings_options("Without it the settings of the last run.", None)
-"""As `settings_options`, but what is not given is the last run's: to be read by `asked`."""
-
-
-def asked(preset: str | None, overrides: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
-    """Preset and settings to replace: those given, on top of the last run's where no preset is given."""
-    from flows.runtime.last_run import LastRun, recall
-
-    last = LastRun("embedded", {}) if preset else recall() or LastRun("embedded", {})
-    return preset or last.preset, last.overrides | changes_of(overrides)
+    overriding = click.option(
+        "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace one setting, e.g. sweep.samples=16."
+    )
+    preset = click.option(
+        "--preset", default=default, show_default=True, metavar="PRESET", help=f"{preset_help} {PRESET_FORMS}"
+    )
+    return lambda command: preset(overriding(command))
 
 
 def changes_of(overrides: tuple[str, ...]) -> dict[str, Any]:
     """Settings to replace, by dotted key. Raises UserError when one is not KEY=VALUE."""
     return dict(presets.parse_override(text) for text in overrides)
+
+
+class LastRun(NamedTuple):
+    """The settings of the last `elastic run`, as `presets.resolve` takes them, so that later commands need not repeat
+    them."""
+
+    preset: str
+    overrides: dict[str, Any]
+
+
+_LAST_RUN = "last-run.json"
+last_run_options = settings_options("Without it the settings of the last run.", None)
+"""As `settings_options`, but what is not given is the last run's: to be read by `asked`."""
+
+
+def remember(preset: str, overrides: Mapping[str, Any]) -> None:
+    """Write them beside the results. A preset that is a file is remembered by its absolute path."""
+    file = Path(preset).expanduser()
+    last = [str(file.resolve()) if file.is_file() else preset, dict(overrides)]
+    write_text(runs_directory() / _LAST_RUN, json.dumps(last, default=str))
+
+
+def recall() -> LastRun | None:
+    """None before the first run."""
+    try:
+        return LastRun(*json.loads((runs_directory() / _LAST_RUN).read_bytes()))
+    except (OSError, ValueError):
+        return None
+
+
+def asked(preset: str | None, overrides: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
+    """Preset and settings to replace: those given, on top of the last run's where no preset is given."""
+    last = (None if preset else recall()) or LastRun("embedded", {})
+    return preset or last.preset, last.overrides | changes_of(overrides)
+
+
+def table_of_last_run() -> Path:
+    """The trajectory table of its sweep. Raises UserError when there was no run, or it has no table yet."""
+    from flows.runtime.run import FlowRun
+    from tasks.records.stage_directory import TABLE
+
+    if (last := recall()) is None:
+        raise UserError(
+            f"nothing was run yet in {runs_directory()}; expected --from TABLE, or a run first: elastic run"
+        )
+    run = FlowRun.begin(*last)
+    table = run.inputs.sweep.directory / TABLE
+    if not table.is_dir():
+        raise UserError(f"the last run has no table at {table}; give --from TABLE, or run: {run.command('sweep')}")
+    return table
 
 
 class OneOf(click.Choice[str]):

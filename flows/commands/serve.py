@@ -42,28 +42,15 @@ class Command(NamedTuple):
     environment: dict[str, str]
 
 
-def serve(
-    preset: str,
-    overrides: Mapping[str, Any],
-    model: str,
-    *,
-    budget: Budget | None,
-    host: str,
-    port: int,
-    further: Sequence[str],
-) -> int:
+def serve(preset: str, overrides: Mapping[str, Any], model: str, *, host: str, port: int, **options: Any) -> int:
     """Run the server of `command` until SIGINT or SIGTERM: then responses under way end, and a second signal ends them
     at once. Return its exit status, never 0 when it ended without a signal."""
     require_free_port(host, port, "server", "--port")
-    started = command(preset, overrides, model, budget=budget, host=host, port=port, further=further)
+    started = command(preset, overrides, model, host=host, port=port, **options)
     click.echo(f"serving {started.name} at http://{reachable(host)}:{port}/v1; Ctrl-C stops it")
     # In a process group that is killed at its end: vLLM (0.29), ended while it starts, leaves its engine behind.
-    process = subprocess.Popen(
-        started.arguments,
-        env={**os.environ, **started.environment},
-        start_new_session=True,
-        preexec_fn=end_with_parent,
-    )
+    environment = {**os.environ, **started.environment}
+    process = subprocess.Popen(started.arguments, env=environment, start_new_session=True, preexec_fn=end_with_parent)
     received: list[int] = []
 
     def end(number: int, frame: object) -> None:
@@ -93,16 +80,8 @@ def command(
     port: int,
     further: Sequence[str],
 ) -> Command:
-    """The command that serves a model.
-
-    Args:
-        model: as `choose_model`.
-        budget: of a request that names none; None leaves it unlimited.
-        further: arguments for `vllm serve`.
-
-    Raises:
-        UserError: on wrong input.
-    """
+    """The command that serves a model of `choose_model`; `budget` is that of a request that names none, and `further`
+    are arguments for `vllm serve`. Raises UserError on wrong input."""
     if not is_loopback(host) and not os.environ.get(KEY_VARIABLE):
         raise UserError(f"others can reach {host}: set the key that clients give in {KEY_VARIABLE}, or use 127.0.0.1")
     models, name = choose_model(preset, overrides, model)

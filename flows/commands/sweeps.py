@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flows.commands.options import PATH, asked, built_data, changes_of, last_run_options, settings_options
+from flows.commands.options import (
+    PATH,
+    asked,
+    built_data,
+    changes_of,
+    last_run_options,
+    settings_options,
+    table_of_last_run,
+)
 
 if TYPE_CHECKING:
     from reports.content import ReportParameters
-
-_OPTIONS = settings_options("Settings of the sweep.")
-_TABLE = click.option(
-    "--from",
-    "table",
-    type=PATH,
-    metavar="TABLE",
-    help="A trajectory table, runs/PRESET/sweep/KEY/table, also of a half-done sweep. Without it the last run's.",
-)
+_TABLE = "A trajectory table, runs/PRESET/sweep/KEY/table, also of a half-done sweep."
 
 
 @click.group()
@@ -29,16 +29,16 @@ def plan() -> None:
 
 
 @plan.command("sweep")
-@_OPTIONS
+@settings_options("Settings of the sweep.")
 def plan_sweep(preset: str, overrides: tuple[str, ...]) -> None:
     """Say how many cells, tokens, hours and bytes a sweep takes.
 
     Nothing is started. The data must be built: elastic run prepare-data.
     """
-    from flows.commands import sweep_status
+    from flows.commands import tables
     from flows.runtime.run import FlowRun
 
-    for part in sweep_status.costs(FlowRun.begin(preset, changes_of(overrides))):
+    for part in tables.costs(FlowRun.begin(preset, changes_of(overrides))):
         click.echo(part)
 
 
@@ -51,10 +51,10 @@ def sweep() -> None:
 @last_run_options
 def status(preset: str | None, overrides: tuple[str, ...]) -> None:
     """Say how full the sweep's grid is, also while it runs."""
-    from flows.commands import sweep_status
+    from flows.commands import tables
     from flows.runtime.run import FlowRun
 
-    click.echo(sweep_status.status(FlowRun.begin(*asked(preset, overrides))))
+    click.echo(tables.status(FlowRun.begin(*asked(preset, overrides))))
 
 
 @click.command()
@@ -64,8 +64,7 @@ def status(preset: str | None, overrides: tuple[str, ...]) -> None:
     type=PATH,
     metavar="TABLE",
     multiple=True,
-    help="A trajectory table, runs/PRESET/sweep/KEY/table, also of a half-done sweep; several with --bundle. Without "
-    "it the last run's.",
+    help=f"{_TABLE} Several with --bundle. Without it the last run's.",
 )
 @click.option("--to", "directory", type=PATH, metavar="DIR", help="Where to write it; by default beside TABLE.")
 @click.option(
@@ -106,7 +105,6 @@ def report(
     environment.prepare()
     from dataclasses import replace
 
-    from flows.runtime.last_run import table_of_last_run
     from reports.build import build_report
     from reports.bundle import add_report, write_index
     from tasks.records.stage_directory import PAGE, REPORT
@@ -149,7 +147,7 @@ def _priced(
 
 
 @click.command()
-@_TABLE
+@click.option("--from", "table", type=PATH, metavar="TABLE", help=f"{_TABLE} Without it the last run's.")
 @click.option("--model", metavar="NAME", help="The model's name in the table; needed if there are several.")
 @click.option(
     "--benchmark",
@@ -181,7 +179,6 @@ def budgets(
 
     environment.prepare()
     from flows.commands.budgets import write_levels
-    from flows.runtime.last_run import table_of_last_run
 
     table = table or table_of_last_run()
     points = _report_parameters(table).margin if margin is None else margin
@@ -201,7 +198,6 @@ def compare(run_a: str, run_b: str | None) -> None:
     from flows.runtime import environment
 
     environment.prepare()
-    from flows.runtime.last_run import table_of_last_run
 
     click.echo(compare_runs(run_a, run_b or str(table_of_last_run()), environment.runs_directory()))
 

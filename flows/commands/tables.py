@@ -1,10 +1,13 @@
-"""`elastic regrade TABLE` grades a trajectory table again; `elastic data distil TABLE` makes fine-tuning data of its
-correct responses."""
+"""Trajectory tables: what a sweep would cost, how far it is (neither starts an engine or a server), its rows graded
+again, and fine-tuning data made of its correct responses."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from rich.table import Table
 from tqdm import tqdm
 
 from elastic_core.data.problems import Problem, read_problems
@@ -12,18 +15,159 @@ from elastic_core.errors import UserError
 from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES
 from elastic_core.reasonflux.sft import TABLE_COLUMNS, alpaca_rows, write_alpaca
 from elastic_core.rewards.code.sandbox import require_sandbox
+from elastic_core.sweep.cost import Bound, bound, measured
+from elastic_core.sweep.grid import every_strategy, rows_of, samples_of, samples_text, within
+from elastic_core.sweep.models import Prompts, SweepModel, cells_of
 from elastic_core.sweep.rows import regrade
+from elastic_core.sweep.sound import whole_samples
+from elastic_core.sweep.stopping import beyond_reach, projection, reach, widest
 from elastic_core.sweep.store import MANIFEST
 from elastic_core.sweep.table import SweepTable
-from tasks.records.stage_directory import TABLE
-from tasks.records.tables import benchmark_files, open_table, preset_directory
+from elastic_core.trajectory import CELL
+from flows.runtime.run import FlowRun
+from reports.comparison import render
+from reports.verdict import readable, unreadable
+from tasks.records.stage_directory import INPUTS, TABLE
+from tasks.records.tables import benchmark_files, open_table, preset_directory, sweep_table
+
+if TYPE_CHECKING:
+    from tasks.sweep import Sweep
+
+_BYTES_PER_TOKEN = 8.0
+"""Of a table whose size has not been measured: four for the token's id, the rest for text and everything else."""
+
+
+def costs(run: FlowRun) -> Iterator[str]:
+    """Cells, an upper bound of tokens with and without sharing, time and disk space of what is still missing. What is
+    measured comes first: loading the tokenizers, which the rest needs, takes seconds. Raises UserError when the sweep
+    could not be run, or its data or models are not there yet."""
+    inputs = run.inputs
+    inputs.data.require_built()
+    benchmarks = ", ".join(f"{name} ({len(problems)} problems)" for name, problems in inputs.problems.items())
+    yield f"{benchmarks} × {samples_text(inputs.sweep.request['samples'])}"
+    from tasks.sweep import Sweep
+
+    given = inputs.sweep, run.settings.engine, inputs.checkpoints, inputs.problems, inputs.templates, inputs.endpoints
+    asked = Sweep.of(*given)
+    yield from _cells(asked)
+    table = Table("model", "cells", "rows missing", "tokens at most", "without sharing", "time at most", "disk at most")
+    remarks = set()
+    for model in asked.models:
+        plan = asked.plan(model)
+        if not isinstance(model.prompts, Prompts) or model.context is None:
+            rows = f"{plan.num_missing:,} of {plan.num_rows:,}"
+            table.add_row(model.name, str(len(model.cells)), rows, *["unknown"] * 4)
+            remarks.add(f"{model.name} is asked in text: only its server knows what tokens it takes.")
+            continue
+        most = bound(
+            *(plan, model.prompts.ids, model.rows.markers, model.context, model.prompts.strategies),
+            run.settings.sweep.max_response_tokens,
+        )
+        time, disk, remark = _time_and_disk(run, model, most)
+        remarks.update(remark)
+        table.add_row(
+            *(model.name, str(len(model.cells)), f"{plan.num_missing:,} of {plan.num_rows:,}"),
+            *(f"{most.shared:,}", f"{most.independent:,}", time, disk),
+        )
+    settings = run.settings.sweep
+    if settings.sharing == "independent":
+        remarks.add("sweep.sharing is independent: this sweep will take the tokens without sharing.")
+    if settings.until_ci is not None:
+        remarks.add(
+            f"until_ci may take up to {settings.max_samples} samples instead of {samples_text(settings.samples)}: the "
+            "figures grow in proportion."
+        )
+        remarks.update(narrowest(asked, settings.until_ci, settings.max_samples))
+    yield from (render(table), *sorted(remarks), f"next: {run.command('sweep')}")
+
+
+def status(run: FlowRun) -> str:
+    """Rows per cell, of those asked for. It does not check which fit their model's context: loading the tokenizers
+    would take longer than all the rest. Raises UserError when the sweep's data or models are not there yet."""
+    inputs = run.inputs
+    inputs.data.require_built()
+    stage, problems = inputs.sweep, {name: [problem.id for problem in given] for name, given in inputs.problems.items()}
+    samples, store = stage.request["samples"], sweep_table(stage, run.settings.engine, inputs.endpoints)
+    finished = store.finished().filter(rows_of(problems) & within(samples))
+    counts = {tuple(row[:-1]): row[-1] for row in finished.group_by(CELL).len().iter_rows()}
+    whole = whole_samples(finished, {name: len(ids) for name, ids in problems.items()}).rows
+    reported = set(whole.select(CELL).unique().iter_rows())
+    table = Table("model", "benchmark", "strategy", "budget", "rows", "of", "")
+    done = total = waiting = 0
+    for model, cells in cells_of(stage.request, list(problems)).items():
+        for cell in cells:
+            wanted = len(problems[cell.benchmark]) * samples_of(samples, cell.benchmark)
+            there = counts.get(cell.key, 0)
+            done, total, waiting = done + there, total + wanted, waiting + (cell.key not in reported)
+            bar = "█" * round(20 * there / wanted)
+            budget = str(cell.budget)
+            table.add_row(model, cell.benchmark, cell.strategy, budget, f"{there:,}", f"{wanted:,}", f"{bar:20}")
+    responses = store.scan().select("model", "think_finish", "grade_status").collect()
+    remarks = unreadable(readable(responses))
+    counted = f"{done:,} of {total:,} rows ({done / total:.0%}) in {store.directory}"
+    if waiting:
+        leaves = "1 cell" if waiting == 1 else f"{waiting} cells"
+        remarks.insert(0, f"A report leaves out {leaves}, as some problems have no first sample there yet.")
+    return "\n".join([render(table), counted, *remarks])
+
+
+def narrowest(asked: Sweep, target: float, cap: int) -> list[str]:
+    """What keeps intervals wider than `target`, a half-width in points (percent): too few problems, cells that are all
+    wrong or all right, problems that differ as those of the rows so far do; `cap` is the most samples."""
+    counts = {name: len(problems) for name, problems in asked.problems.items()}
+    refused = [f"until_ci={target:g} will be refused: {sentence}." for sentence in beyond_reach(target, counts, cap)]
+    if refused:
+        return refused
+    remarks = [
+        f"until_ci={target:g}: of {name}, a cell that is all wrong or all right keeps ±{certain:.1f} points."
+        for name, count in counts.items()
+        if (certain := reach(count, cap).certain) > target
+    ]
+    rows = whole_samples(asked.scores().collect(), counts).rows
+    if rows.is_empty():
+        return remarks
+    then = widest(rows.lazy(), [cell for model in asked.models for cell in model.cells], cap)
+    return [*remarks, projection(then, cap)] if then.half_width > target else remarks
+
+
+def _cells(asked: Sweep) -> Iterator[str]:
+    """Strategies with their budgets."""
+    request = asked.stage.request
+    own = request.get("strategies_of", {})
+    for strategy in every_strategy(request["strategies"], own):
+        running = [model for model in asked.models if any(cell.strategy == strategy for cell in model.cells)]
+        budgets = [str(cell.budget) for model in running for cell in model.cells if cell.strategy == strategy]
+        of = f" of {', '.join(model.name for model in running)}" if own else ""
+        yield f"  {strategy}{of}: {', '.join(dict.fromkeys(budgets))}"
+
+
+def _time_and_disk(run: FlowRun, model: SweepModel, most: Bound) -> tuple[str, str, list[str]]:
+    """Both as text, and what has to be said about them."""
+    found = measured(run.runs.glob("*/sweep/*"), model.rows.model_fingerprint, model.rows.engine_fingerprint)
+    if found is None:
+        remark = "No rate was measured of this model on this engine yet: a sweep of few samples will (sweep.samples=1)."
+        return "unknown", _bytes(most.independent * _BYTES_PER_TOKEN), [remark]
+    drawn = most.independent if run.settings.sweep.sharing == "independent" else most.shared
+    seconds = drawn / found.tokens_per_second * found.replicas / model.replicas(run.settings.engine)
+    remark = (
+        f"Time from {found.tokens_per_second:,.0f} tokens/s, measured on {found.replicas} engine(s) by an earlier "
+        "sweep; start-up is not in it."
+    )
+    return _seconds(seconds), _bytes(most.independent * found.bytes_per_token), [remark]
+
+
+def _seconds(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{seconds:.0f} s" if seconds < 120 else f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+
+
+def _bytes(count: float) -> str:
+    return f"{count / 2**20:,.1f} MiB" if count < 2**30 else f"{count / 2**30:,.1f} GiB"
 
 
 def regrade_table(directory: Path, data: Path | None) -> str:
-    """Grade a table again and say what changed.
-
-    A changed grade makes this sweep, and others with these rows, unfinished: running it again
-    generates nothing and records them in MLflow.
+    """Grade a table again and say what changed. A changed grade makes this sweep, and others with these rows,
+    unfinished: running it again generates nothing and records them in MLflow.
 
     Args:
         data: directory of built data sets; None looks for those that the table was made with, below its runs directory.
@@ -35,18 +179,23 @@ def regrade_table(directory: Path, data: Path | None) -> str:
     problems = problems_of(table, data)
     if any(problem.grader == "code" for benchmark in problems.values() for problem in benchmark.values()):
         require_sandbox()
-    _require_problems(table, problems)
+    for benchmark, problem in table.scan().select("benchmark", "problem").unique().collect().iter_rows():
+        if problem not in problems.get(benchmark, {}):
+            raise UserError(f"{table.directory}: problem {problem} of {benchmark} is not among the problems given")
     total = table.scan().select("sample").collect().height
     with tqdm(total=total, unit="rows", desc="regrade") as bar:
         # Before the rows, so that a run that is killed leaves no marker of grades that MLflow does not have.
         changes = regrade(table, problems, bar.update, lambda: _unmark(table))
     changed = changes.filter(changes["before"] != changes["after"])
     lines = [f"{before} → {after}: {rows} rows" for before, after, rows in changed.iter_rows()]
-    return "\n".join([*lines, f"{total} rows graded, {changed['rows'].sum()} changed; next: {_next(table)}"])
+    following = "elastic run report"
+    if _is_of_a_sweep(table) and not _markers(table):
+        following = f"elastic run sweep, which records the grades in MLflow, then {following}"
+    return "\n".join([*lines, f"{total} rows graded, {changed['rows'].sum()} changed; next: {following}"])
 
 
 def _is_of_a_sweep(table: SweepTable) -> bool:
-    return (table.directory.resolve().parent / "inputs.json").is_file()
+    return (table.directory.resolve().parent / INPUTS).is_file()
 
 
 def _markers(table: SweepTable) -> list[Path]:
@@ -64,12 +213,6 @@ def _unmark(table: SweepTable) -> None:
         marker.unlink()
 
 
-def _next(table: SweepTable) -> str:
-    if _is_of_a_sweep(table) and not _markers(table):
-        return "elastic run sweep, which records the grades in MLflow, then elastic run report"
-    return "elastic run report"
-
-
 def problems_of(table: SweepTable, data: Path | None) -> dict[str, dict[str, Problem]]:
     """The problems of a table's benchmarks, by id; `data` as in `regrade_table`. Raises UserError without them."""
     names = list(table.manifest.benchmarks)
@@ -82,22 +225,10 @@ def problems_of(table: SweepTable, data: Path | None) -> dict[str, dict[str, Pro
     return {name: {problem.id: problem for problem in read_problems(there[name])} for name in names}
 
 
-def _require_problems(table: SweepTable, problems: dict[str, dict[str, Problem]]) -> None:
-    for benchmark, problem in table.scan().select("benchmark", "problem").unique().collect().iter_rows():
-        if problem not in problems.get(benchmark, {}):
-            raise UserError(f"{table.directory}: problem {problem} of {benchmark} is not among the problems given")
-
-
 def distil(directory: Path, strategy: str, chat_template: str, to: Path, data: Path | None = None) -> str:
-    """Write an alpaca file from the table's correct rows of a strategy, and say what is in it.
-
-    Args:
-        chat_template: of the model that wrote them.
-        data: as in `regrade_table`.
-
-    Raises:
-        UserError: when the table or its problems are not there, no row is correct, or `to` exists.
-    """
+    """Write an alpaca file from the table's correct rows of a strategy, and say what is in it; `chat_template` is that
+    of the model that wrote them. Raises UserError when the table or its problems are not there, no row is correct, or
+    `to` exists."""
     if to.exists():
         raise UserError(f"--to {to}: is there already; give a file that is not")
     table = open_table(directory)

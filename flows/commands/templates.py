@@ -44,8 +44,7 @@ def list_templates(library: str, mirror: Path | None) -> None:
             click.echo(f"  {section}")
             for template in inside:
                 click.echo(f"    {template.id}\t{template.name}")
-    num_sections = sum(map(len, places.values()))
-    click.echo(f"{len(found)} templates in {num_sections} sections of {len(places)} chapters")
+    click.echo(f"{len(found)} templates in {sum(map(len, places.values()))} sections of {len(places)} chapters")
 
 
 @templates.command()
@@ -60,15 +59,14 @@ def show(identifier: str, library: str, mirror: Path | None) -> None:
         raise UserError(f'library {library} has no template "{identifier}"{hint}; `elastic templates list` shows all')
     template = found[identifier]
     click.echo(f"{template.name}\n{template.chapter} / {template.section}")
-    kind = " · ".join(part for part in (template.type, ", ".join(template.knowledge_tags)) if part)
-    steps = "\n".join(f"{number:>2}. {step}" for number, step in enumerate(template.reason_flow, 1))
-    for title, text in (
-        ("type and tags", kind),
-        ("description", template.description),
-        ("for", template.application_scenario),
-        ("steps", steps),
-        ("example", template.example),
-    ):
+    parts = {
+        "type and tags": " · ".join(filter(None, (template.type, ", ".join(template.knowledge_tags)))),
+        "description": template.description,
+        "for": template.application_scenario,
+        "steps": "\n".join(f"{number:>2}. {step}" for number, step in enumerate(template.reason_flow, 1)),
+        "example": template.example,
+    }
+    for title, text in parts.items():
         if text:
             click.echo(f"\n--- {title}\n{text}")
 

@@ -1,8 +1,7 @@
-"""Presets: TOML files that fill `flows.runtime.settings.Settings`. A preset that begins with `extends = "NAME"` is that
-other one, but for what it says itself.
+"""Presets: TOML files that fill `flows.runtime.settings.Settings`. What a preset does not say, it has from the one that
+`extends = "NAME"` names: another preset, or a file beside it.
 
-A preset is named, or given as a file: what ends in .toml or holds a slash is a path. The preset is then called like the
-file, and may extend another by name, or a file beside it.
+A preset is given by its name, or as a file: what ends in .toml or holds a slash is a path, and names the preset.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
@@ -26,15 +26,8 @@ RESOLVED = "settings.toml"
 """The file that holds a run's resolved settings. It may name its preset, whose results it goes on with."""
 _DIRECTORY = Path(__file__).resolve().parent
 _TAKEN = {
-    "datasets",
-    "gpu-check",
-    "gpu-evidence",
-    "mlartifacts",
-    "prefect",
-    "rehearsals",
-    "sets",
-    "sources",
-    "templates",
+    *("datasets", "gpu-check", "gpu-evidence", "mlartifacts", "prefect"),
+    *("rehearsals", "sets", "sources", "templates"),
 }
 """What lies beside the presets' directories in that of all runs."""
 
@@ -52,28 +45,19 @@ def purpose(name: str) -> str:
 
 
 def resolve(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings:
-    """Settings of a preset with dotted keys replaced, such as {"sweep.samples": 16}.
-
-    Args:
-        preset: a name, or the path of a file.
+    """Settings of a preset, by name or path, with dotted keys replaced, such as {"sweep.samples": 16}.
 
     Raises:
         UserError: an unknown preset or key (with the nearest valid name), a file that is no preset, or a value out of
             bounds.
     """
     parts = _read(preset)
-    values: dict[str, Any] = {}
-    for part in parts:
-        values = _merged(values, part.values)
+    values = reduce(_merged, (part.values for part in parts), dict[str, Any]())
     return _validated({**values, "preset": _name(parts[-1])}, parts, overrides or {})
 
 
 def changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
-    """The settings with dotted keys replaced.
-
-    Raises:
-        UserError: when a value is out of bounds.
-    """
+    """The settings with dotted keys replaced. Raises UserError when a value is out of bounds."""
     values = settings.model_dump(exclude_unset=True)
     return _validated(values, [_Part(_DIRECTORY / f"{settings.preset}.toml", values)], changes)
 
@@ -98,11 +82,7 @@ def _leaves(values: Mapping[str, Any], *path: str) -> Iterator[tuple[str, Any]]:
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """("sweep.samples", 16) from "sweep.samples=16". Values are TOML; what is none is taken as text.
-
-    Raises:
-        UserError: when there is no equals sign.
-    """
+    """("sweep.samples", 16) from "sweep.samples=16". Values are TOML, or else text. Raises UserError without "="."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise UserError(f'--set {text}: expected KEY=VALUE, like "sweep.samples=16"')

@@ -34,7 +34,6 @@ class DataInputs:
 
     @cached_property
     def mirror(self) -> Path | None:
-        """Where source files are looked for first."""
         return mirror_of(self.run.settings)
 
     @cached_property
@@ -44,11 +43,8 @@ class DataInputs:
 
     @cached_property
     def chosen(self) -> list[Dataset]:
-        """What training, validation and the sweep use, and what is asked for besides.
-
-        Raises:
-            UserError: an unknown name, a role that a data set cannot have, or a mirror that is not there.
-        """
+        """What training, validation and the sweep use, and what is asked for besides. Raises UserError on an unknown
+        name, a role that a data set cannot have, or a mirror that is not there."""
         settings, known, tree = self.run.settings.data, self.known, self.mirror
         if tree and not tree.is_dir():
             raise UserError(f"data.mirror: {tree} is not a directory")
@@ -67,10 +63,8 @@ class DataInputs:
     @cached_property
     def fetched(self) -> dict[str, FetchedDataset]:
         """Those of the data sets whose files are all there, without looking at the network."""
-        sources = self.run.runs / SOURCES
-        found = {
-            entry.name: located(entry, sources=sources, mirror=self.mirror) for entry in self.chosen if entry.files
-        }
+        sources, filed = self.run.runs / SOURCES, [entry for entry in self.chosen if entry.files]
+        found = {entry.name: located(entry, sources=sources, mirror=self.mirror) for entry in filed}
         return {name: dataset for name, dataset in found.items() if dataset is not None}
 
     @cached_property
@@ -89,7 +83,7 @@ class DataInputs:
                 **({} if settings.decontaminate else {"decontaminate": False}),
                 **({} if settings.max_tests is None else {"max_tests": settings.max_tests}),
                 "miniature": settings.miniature.model_dump() if generated and settings.miniature else None,
-                "tokenizer": _tokenizer_fingerprint(self.tokenizer),
+                "tokenizer": self._tokenizer_fingerprint,
                 "code": code_fingerprint(),
             },
         )
@@ -99,23 +93,24 @@ class DataInputs:
         return self.stage.marker.exists()
 
     def require_built(self, flow: str = "prepare-data") -> None:
-        """Raise UserError when nothing was built with these settings; the flow is the one to run first."""
+        """Raise UserError when nothing was built with these settings; `flow` builds it."""
         if not self.is_built:
             raise UserError(f"no data was built with these settings; run first: {self.run.command(flow)}")
 
     @property
     def build(self) -> DataBuild:
         """What the stage is built from, once everything is fetched."""
+        settings = self.run.settings.data
         return DataBuild(
             datasets=self.chosen,
             fetched=self.fetched,
             tokenizer=self.tokenizer,
             max_prompt_tokens=self._max_prompt_tokens,
-            trained=frozenset(self.run.settings.data.train),
-            common_ngrams=self.run.settings.data.common_ngrams,
-            decontaminate=self.run.settings.data.decontaminate,
-            max_tests=self.run.settings.data.max_tests,
-            miniature=self.run.settings.data.miniature,
+            trained=frozenset(settings.train),
+            common_ngrams=settings.common_ngrams,
+            decontaminate=settings.decontaminate,
+            max_tests=settings.max_tests,
+            miniature=settings.miniature,
         )
 
     def files(self, names: Iterable[str]) -> list[Path]:
@@ -129,8 +124,8 @@ class DataInputs:
 
     @property
     def conversations(self) -> tuple[Path, tuple[Path, ...]]:
-        """What `warm_start.sft` imitates, as it was built, and its source files, which may hold more than is read.
-        Raises UserError when it has not been built."""
+        """The built data set of `warm_start.sft`, and its source files, which may hold more than is read. Raises
+        UserError when it has not been built."""
         entry = self._imitated
         assert entry is not None, "there is a section sft"
         self.require_built()
@@ -152,16 +147,23 @@ class DataInputs:
         return BASE if initial in ("random", "shipped") else model_files.locate(initial, files)
 
     @property
+    def _tokenizer_fingerprint(self) -> str:
+        try:
+            return tokenizer_fingerprint(self.tokenizer)
+        except ValueError as error:
+            raise UserError(f'base: {error}, "shipped" or "warm-start"') from None
+
+    @property
     def _max_prompt_tokens(self) -> int | None:
         return self.run.settings.train.prompt_tokens if self.run.settings.train else None
 
     @cached_property
     def _imitated(self) -> Dataset | None:
-        """The data set of `warm_start.sft`, if there is that section: one that is known, or a file."""
+        """The data set of `warm_start.sft`: one that is known, or a file."""
         sft, known = self.run.settings.warm_start.sft, self.known
         if sft is None:
             return None
-        entry = known[sft.data] if sft.data in known else file_dataset(Path(sft.data))
+        entry = known.get(sft.data) or file_dataset(Path(sft.data))
         if entry.form is not Form.CONVERSATIONS:
             conversations = ", ".join(name for name, other in known.items() if other.form is Form.CONVERSATIONS)
             raise UserError(
@@ -174,13 +176,6 @@ def mirror_of(settings: Settings) -> Path | None:
     """The tree of source files that the settings name, or else the environment."""
     given = settings.data.mirror or os.environ.get("ELASTIC_DATA_MIRROR")
     return Path(given).resolve() if given else None
-
-
-def _tokenizer_fingerprint(directory: Path) -> str:
-    try:
-        return tokenizer_fingerprint(directory)
-    except ValueError as error:
-        raise UserError(f'base: {error}, "shipped" or "warm-start"') from None
 
 
 def _check_role(entry: Dataset, role: str, allowed: set[str]) -> None:

@@ -1,5 +1,5 @@
-"""Environment that flows and services run under: everything lands below one directory, nothing is reported to anyone,
-and passwords are generated and lie in files that only their owner may read."""
+"""Environment of flows and services: all files land in one directory, no usage is reported, and passwords are generated
+and lie in files that only their owner may read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RUNS_VARIABLE = "ELASTIC_RUNS"
 USER = "elastic"
 """Who logs in, to the servers and the playground."""
 NO_OTHER_PAGES = {"PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": ""}
-"""A Prefect server is asked by its own page and by no other that a browser shows; its default is any."""
+"""Only its own page may ask a Prefect server; by default any page in a browser may."""
 _OWN_SETTINGS = ("PREFECT_HOME", "PREFECT_PROFILES_PATH", "PREFECT_PROFILE")
 
 
@@ -55,9 +55,9 @@ def prepare() -> None:
 
 
 def lock_temporary_server() -> None:
-    """Have the server that Prefect starts for a flow without one ask for a password that only this process and its
-    children know: it listens where everybody on this machine may call it."""
-    # Prefect reads its settings once, when it is imported: a server that is told later is one its clients cannot ask.
+    """Have the server that Prefect starts for a flow ask for a password that only this process and its children know:
+    every user of this machine can reach it."""
+    # Prefect reads its settings when it is imported: clients would not know a password that is set later.
     too_late = "prefect" in sys.modules or "PREFECT_SERVER_API_AUTH_STRING" in os.environ
     if too_late or _server_of_the_user():
         return
@@ -66,7 +66,7 @@ def lock_temporary_server() -> None:
 
 
 def _server_of_the_user() -> bool:
-    """Whether their settings name a Prefect server, which our password must not be sent to."""
+    """Whether the user's settings name a Prefect server, which our password must not be sent to."""
     if os.environ.get("PREFECT_API_URL"):
         return True
     files = (Path(name) for name in ("prefect.toml", ".env"))

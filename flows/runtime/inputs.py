@@ -1,8 +1,5 @@
-"""What each stage of a run is made from, and so whether it is done: its models, its data, and the key of every stage.
-
-A stage is done when its marker exists (`tasks.records.stage_directory`). The marker's place is a hash of all that is
-named here.
-"""
+"""What each stage of a run is made from: its models, its data, and the key of every stage. A stage is done when its
+marker exists (`tasks.records.stage_directory`), whose place is a hash of all that is named here."""
 
 from __future__ import annotations
 
@@ -41,6 +38,8 @@ _NOT_WRITING = ("elastic_core.rewards", "tasks.records.prefect_artifacts", "task
 """What grades, what builds data and what records runs has no part in how a report is written."""
 _SAMPLING = {"temperature", "top_p", "seed", "sharing", "max_response_tokens"}
 """Settings of a sweep that a sample depends on."""
+_REQUEST = {"strategies", "strategies_of", "budgets", "samples", "until_ci", "max_samples"}
+"""Those that say how many there are."""
 _TRAINING = ("elastic_core.training.sft",)
 """What runs a warm start has no part in its corpus, its architecture and its schedule."""
 
@@ -64,19 +63,15 @@ class Inputs:
     @cached_property
     def warm_start(self) -> Stage:
         settings = self.run.settings.warm_start
+        inputs: dict[str, Any] = {}
+        if settings.initial != "random":
+            inputs["initial"] = self.fingerprint(self.initial)
         if settings.sft is None:
-            inputs: dict[str, Any] = {
-                "warm_start": settings.model_dump(exclude={"sft"}),
-                "code": source_fingerprint("elastic_core.miniature.warm_start", without=_TRAINING),
-            }
-            if settings.initial != "random":
-                inputs["initial"] = self.fingerprint(self.initial)
+            inputs["warm_start"] = settings.model_dump(exclude={"sft"})
+            inputs["code"] = source_fingerprint("elastic_core.miniature.warm_start", without=_TRAINING)
         else:
-            inputs = {
-                "initial": self.fingerprint(self.initial),
-                "data": hash_files([self.data.conversations[0]]),
-                "sft": settings.sft.model_dump(mode="json", exclude={"data"}, exclude_none=True),
-            }
+            inputs["data"] = hash_files([self.data.conversations[0]])
+            inputs["sft"] = settings.sft.model_dump(mode="json", exclude={"data"}, exclude_none=True)
         return self.run.stage("warm-start", inputs)
 
     @cached_property
@@ -100,21 +95,15 @@ class Inputs:
             "train_data": hash_files(self.data.files(data.train)),
             "validation_data": hash_files(self.data.files(data.validation)),
         }
-        return {
-            seed: self.run.stage(
-                "train",
-                {**made_from, "train": parameters.model_dump(mode="json", exclude_none=True, exclude=RESOURCES)},
-            )
-            for seed, parameters in self.run.settings.training.by_seed.items()
-        }
+        stages = {}
+        for seed, parameters in self.run.settings.training.by_seed.items():
+            train = parameters.model_dump(mode="json", exclude_none=True, exclude=RESOURCES)
+            stages[seed] = self.run.stage("train", {**made_from, "train": train})
+        return stages
 
     def trained(self, name: str = "trained") -> Path:
         """The checkpoint that training left, by one of the names `TRAINED`, with its seed where there are several.
-
-        Raises:
-            UserError: when there is no such model, training has not finished under these settings, or without a best
-                one.
-        """
+        Raises UserError when there is none."""
         known = [each for kind in TRAINED for each in self.run.settings.of_seeds(kind)]
         if name not in known:
             raise UserError(f'no trained model "{name}"; expected {", ".join(known)}')
@@ -131,17 +120,15 @@ class Inputs:
     def checkpoints(self) -> dict[str, Path]:
         """Checkpoints that the sweep measures, by name, without models behind servers. Raises UserError when one is
         not there."""
-        behind = self.run.settings.sweep.endpoints
-        return {
-            name: self._checkpoint(name) for name in checkpoint_names(self.run.settings.models) if name not in behind
-        }
+        names, behind = checkpoint_names(self.run.settings.models), self.run.settings.sweep.endpoints
+        return {name: self._checkpoint(name) for name in names if name not in behind}
 
     @cached_property
     def endpoints(self) -> dict[str, Endpoint]:
         """Models behind servers that the sweep measures, by name. Raises UserError as `find_endpoints` does."""
         settings, served = self.run.settings, self.run.settings.sweep.endpoints
         behind = {name: served[name] for name in checkpoint_names(settings.models) if name in served}
-        return find_endpoints(behind, settings.sweep.tokenizers, settings.endpoint, self.run.runs) if behind else {}
+        return find_endpoints(behind, settings.sweep.tokenizers, settings.endpoint, self.run.runs)
 
     @cached_property
     def benchmark_files(self) -> dict[str, Path]:
@@ -155,8 +142,8 @@ class Inputs:
         return first_problems(built, self.run.settings.sweep.problems)
 
     def require_reachable(self) -> None:
-        """Raise UserError when `sweep.until_ci` is narrower than the intervals of so few problems can become. To be
-        called before anything that takes long; the problems must have been built."""
+        """Raise UserError when `sweep.until_ci` is narrower than the intervals of so few problems can become; the
+        problems must have been built."""
         settings = self.run.settings.sweep
         if settings.until_ci is None:
             return
@@ -166,7 +153,7 @@ class Inputs:
 
     @cached_property
     def measured_rows(self) -> pl.Expr:
-        """Whether a row of the trajectory table is of a problem that the sweep measures: the table may hold more."""
+        """Rows of the trajectory table that are of problems which the sweep measures: it may hold more."""
         if self.run.settings.sweep.problems is None:
             return pl.col("benchmark").is_in(self.run.settings.data.benchmarks)
         return rows_of({name: [problem.id for problem in given] for name, given in self.problems.items()})
@@ -195,9 +182,7 @@ class Inputs:
                 "sampling": settings.model_dump(include=_SAMPLING, exclude_none=True),
                 **({"templates": {REASONFLUX_ZERO: templates.fingerprint}} if templates else {}),
             },
-            settings.model_dump(
-                include={"strategies", "strategies_of", "budgets", "samples", "until_ci", "max_samples"}
-            )
+            settings.model_dump(include=_REQUEST)
             | {"models": self.run.settings.models}
             | ({} if settings.problems is None else {"problems": settings.problems}),
         )
@@ -251,11 +236,8 @@ class Inputs:
 
 
 def load_templates(parameters: TemplateParameters, runs: Path, mirror: Path | None) -> Templates:
-    """The library of thought templates that the parameters name, fetched if need be.
-
-    Raises:
-        UserError: when there is no such library, or it is broken, or cannot be fetched.
-    """
+    """The library of thought templates that the parameters name, fetched if need be. Raises UserError when there is
+    none, or it is broken, or cannot be fetched."""
     from elastic_core.reasonflux.library import load_library
 
     sources = runs / SOURCES

@@ -23,18 +23,13 @@ from flows.runtime.settings import TRAINED, Settings
 
 @dataclass(frozen=True)
 class Models:
-    """Models by name.
-
-    Attributes:
-        inputs: of the preset.
-        directories: checkpoints; of a model behind a server the directory of its tokenizer.
-        first: those that a page begins with.
-        endpoints: models behind servers.
-    """
+    """A preset's models, and the user's, by name."""
 
     inputs: Inputs
     directories: dict[str, Path]
+    """Checkpoints; of a model behind a server the directory of its tokenizer."""
     first: tuple[str, ...]
+    """Those that a page begins with."""
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
 
     @property
@@ -86,14 +81,8 @@ def find_models(preset: str, overrides: Mapping[str, Any], named: Sequence[str] 
 
 
 def choose_model(preset: str, overrides: Mapping[str, Any], model: str | None) -> tuple[Models, str]:
-    """The preset's models, and the name of one.
-
-    Args:
-        model: a name of the preset's, or a place as in `find_models`; None is the preset's first.
-
-    Raises:
-        UserError: as `find_models`, or when there is no model of that name.
-    """
+    """The preset's models, and the name of one: of `model`, a name of the preset's or a place as in `find_models`, or
+    the preset's first. Raises UserError as `find_models`, or when there is no model of that name."""
     if model is not None and ("/" in model or "=" in model or Path(model).exists()):
         models = find_models(preset, overrides, [model])
         return models, models.first[0]
@@ -120,7 +109,7 @@ def _named(text: str, run: FlowRun) -> tuple[str, Path | Endpoint]:
 
 
 def _impatient(run: FlowRun) -> EndpointParameters:
-    """Parameters under which a server that is away is an error at once: the user waits for the answer."""
+    """A server that is away is an error at once: the user waits for the answer."""
     return run.settings.endpoint.model_copy(update={"wait_seconds": 0.0})
 
 

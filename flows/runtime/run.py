@@ -42,8 +42,8 @@ class FlowRun:
     Attributes:
         settings: what the preset and the overrides come to.
         runs: directory of all results.
-        parent: id of the MLflow run that this flow's stages belong to, if any.
-        given: the preset as the user gave it, where that was a file.
+        parent: id of the MLflow run that this flow's stages belong to.
+        given: the preset as the user gave it.
         overrides: settings that were replaced, by dotted key.
     """
 
@@ -64,14 +64,12 @@ class FlowRun:
 
     @classmethod
     def begin(cls, preset: str, overrides: Mapping[str, Any] | None = None) -> FlowRun:
-        """Resolve the settings and prepare the process.
-
-        Raises:
-            UserError: when preset or overrides are wrong; nothing has been written then.
-        """
+        """Resolve the settings and prepare the process. Raises UserError when preset or overrides are wrong, before
+        anything is written."""
         settings = presets.resolve(preset, overrides)
         environment.prepare()
-        _show_user_errors_as_sentences()
+        for logger in map(logging.getLogger, ("prefect.flow_runs", "prefect.task_runs")):
+            logger.addFilter(_user_errors_as_sentences)  # Once, however often it is added.
         if settings.ray.running is None:
             prepare_process()
         return cls(settings, environment.runs_directory(), None, preset, overrides)
@@ -84,11 +82,7 @@ class FlowRun:
         return run
 
     def with_changes(self, changes: Mapping[str, Any]) -> FlowRun:
-        """The run with other settings, by dotted key.
-
-        Raises:
-            UserError: when they do not go together with the rest.
-        """
+        """The run with other settings, by dotted key. Raises UserError when they do not fit the rest."""
         settings = presets.changed(self.settings, changes)
         return FlowRun(settings, self.runs, self.parent, self.given, {**self.overrides, **changes})
 
@@ -110,9 +104,10 @@ class FlowRun:
 
     def command(self, flow: str) -> str:
         """What runs a flow with the same settings."""
-        replaced = (f"{key}={json.dumps(value)}" for key, value in flatten(self.overrides).items())
-        given = (part for text in replaced for part in ("--set", text))
-        return shlex.join(["elastic", "run", flow, "--preset", self.preset, *given])
+        words = ["elastic", "run", flow, "--preset", self.preset]
+        for key, value in flatten(self.overrides).items():
+            words += ["--set", f"{key}={json.dumps(value)}"]
+        return shlex.join(words)
 
     @cached_property
     def tracker(self) -> Tracker:
@@ -120,7 +115,7 @@ class FlowRun:
 
     @cached_property
     def inputs(self) -> Inputs:
-        """What the stages are made from. What is missing is looked for again; what was found is kept."""
+        """What the stages are made from."""
         return Inputs(self)
 
     def forget_inputs(self) -> None:
@@ -159,21 +154,16 @@ class FlowRun:
         cached: Any = cached_task(task, stage)
         state: State[Result] = cached(stage, self.tracker, self.parent, *args, **keywords, return_state=True)
         result = state.result()
-        seconds = time.perf_counter() - started
-        if state.name == "Cached":
-            done = DONE_BEFORE
-        else:
-            done = f"finished in {seconds:.0f} s"
-            self._record_seconds(stage, seconds)
-        get_run_logger().info("%s: %s (%s)", stage.name, done, stage.directory, extra=TOLD)
+        seconds, name = time.perf_counter() - started, stage.name
+        done = DONE_BEFORE if state.name == "Cached" else f"finished in {seconds:.0f} s"
+        if done != DONE_BEFORE:
+            stage_seconds[name] = stage_seconds.get(name, 0.0) + seconds
+            if (run_id := self.tracker.find(stage.label)) is not None:
+                self.tracker.log(run_id, metrics={"seconds": seconds})
+            if self.parent is not None:
+                self.tracker.log(self.parent, metrics={f"seconds/{name}": stage_seconds[name]})
+        get_run_logger().info("%s: %s (%s)", name, done, stage.directory, extra=TOLD)
         return result
-
-    def _record_seconds(self, stage: Stage, seconds: float) -> None:
-        stage_seconds[stage.name] = stage_seconds.get(stage.name, 0.0) + seconds
-        if (run_id := self.tracker.find(stage.label)) is not None:
-            self.tracker.log(run_id, metrics={"seconds": seconds})
-        if self.parent is not None:
-            self.tracker.log(self.parent, metrics={f"seconds/{stage.name}": stage_seconds[stage.name]})
 
 
 def for_deployments(inner: Flow[[FlowRun], Path], default: str = "embedded") -> Flow[..., Path]:
@@ -193,19 +183,10 @@ def for_deployments(inner: Flow[[FlowRun], Path], default: str = "embedded") -> 
     return entrance
 
 
-class _SentenceFilter(logging.Filter):
+def _user_errors_as_sentences(record: logging.LogRecord) -> bool:
     """Prefect logs every exception with a traceback; one of the user's making needs none."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, UserError):
-            record.exc_info, record.exc_text = None, None
-            record.msg, record.args = f"error: {error}", ()
-        return True
-
-
-def _show_user_errors_as_sentences() -> None:
-    for name in ("prefect.flow_runs", "prefect.task_runs"):
-        logger = logging.getLogger(name)
-        if not any(isinstance(present, _SentenceFilter) for present in logger.filters):
-            logger.addFilter(_SentenceFilter())
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, UserError):
+        record.exc_info, record.exc_text = None, None
+        record.msg, record.args = f"error: {error}", ()
+    return True

@@ -133,7 +133,7 @@ class TrainSettings(GrpoParameters):
 
     @property
     def by_seed(self) -> dict[int, GrpoParameters]:
-        """Every training. What a seed's training depends on is the same whether others have other seeds or not."""
+        """Every training; each is the same whether there are others or not."""
         given = self.model_dump(exclude={"seeds"})
         return {seed: GrpoParameters(**{**given, "seed": seed}) for seed in self.seeds or [self.seed]}
 
@@ -191,8 +191,7 @@ class SweepSettings(Section):
     @field_validator("models")
     @classmethod
     def _models(cls, models: list[str]) -> list[str]:
-        for model in models:
-            checkpoints(model)
+        checkpoint_names(models)  # It refuses what names no model.
         return models
 
     @field_validator("samples", mode="before")
@@ -212,9 +211,8 @@ class SweepSettings(Section):
     def _grid(self) -> SweepSettings:
         build_cells(self.models, ["benchmark"], self.strategies, self.grid, self.strategies_of)
         known = {"base", *TRAINED, *self.checkpoints}
-        for name in checkpoint_names(self.models):
-            if name not in known:
-                raise ValueError(f'no model "{name}"; expected {", ".join(sorted(known))}, or a pair of them "A>B"')
+        if unknown := [name for name in checkpoint_names(self.models) if name not in known]:
+            raise ValueError(f'no model "{unknown[0]}"; expected {", ".join(sorted(known))}, or a pair of them "A>B"')
         own = self.strategies_of
         chosen = {name: own.get(name, own.get(without_seed(name)[0], self.strategies)) for name in self.models}
         check_endpoints(self.endpoints, self.tokenizers, chosen)
@@ -232,7 +230,7 @@ class SweepSettings(Section):
     @field_validator("strategies")
     @classmethod
     def _strategies(cls, strategies: list[str]) -> list[str]:
-        build_cells(["model"], ["benchmark"], strategies, [Budget(1, 1)])  # It knows what a strategy is.
+        build_cells(["model"], ["benchmark"], strategies, [Budget(1, 1)])  # It refuses an unknown one.
         return strategies
 
     @property
@@ -321,9 +319,8 @@ class Settings(Section):
             raise ValueError("training needs data.train and data.validation, at least one data set each")
         if not self.train and (self.data.train or self.data.validation):
             raise ValueError("data.train and data.validation are read by training, and there is no section train")
-        for name in checkpoint_names(self.sweep.models):
-            if name in TRAINED and not self.train:
-                raise ValueError(f'sweep.models: "{name}" needs a section train')
+        if not self.train and (needed := {*TRAINED} & {*checkpoint_names(self.sweep.models)}):
+            raise ValueError(f'sweep.models: "{needed.pop()}" needs a section train')
         return self
 
     @model_validator(mode="after")
@@ -354,26 +351,26 @@ class Settings(Section):
     def _pairs(self) -> Settings:
         measured = [*self.sweep.models, *(name for name, variant in self.ablation.items() if variant.measure)]
         known = {*measured, *(without_seed(model)[0] for model in measured)}  # A report shows seeds as one model.
-        in_pairs = [name for pair in self.report.pairs for name in pair]
-        for setting, names in {"report.pairs": in_pairs, "sweep.strategies_of": [*self.sweep.strategies_of]}.items():
-            for name in names:
-                if name not in known:
-                    raise ValueError(f'{setting}: no model "{name}" is measured; expected {", ".join(measured)}')
+        named = [("report.pairs", name) for pair in self.report.pairs for name in pair]
+        named += [("sweep.strategies_of", name) for name in self.sweep.strategies_of]
+        for setting, name in named:
+            if name not in known:
+                raise ValueError(f'{setting}: no model "{name}" is measured; expected {", ".join(measured)}')
         return self
 
     @model_validator(mode="after")
     def _samples_of_benchmarks(self) -> Settings:
         samples, benchmarks = self.sweep.samples, self.data.benchmarks
-        if isinstance(samples, dict):
-            for name in samples:
-                if name not in [*benchmarks, OTHERS]:
-                    hint = nearest(name, benchmarks)
-                    raise ValueError(
-                        f'sweep.samples: no benchmark "{name}" is measured{hint}; expected {", ".join(benchmarks)}, or '
-                        f"{OTHERS} for all others"
-                    )
-            if missing := [name for name in benchmarks if name not in samples and OTHERS not in samples]:
-                raise ValueError(f"sweep.samples: no number for {missing[0]}; give it, or {OTHERS} for all others")
+        if not isinstance(samples, dict):
+            return self
+        if unknown := [name for name in samples if name not in [*benchmarks, OTHERS]]:
+            hint = nearest(unknown[0], benchmarks)
+            raise ValueError(
+                f'sweep.samples: no benchmark "{unknown[0]}" is measured{hint}; expected {", ".join(benchmarks)}, or '
+                f"{OTHERS} for all others"
+            )
+        if missing := [name for name in benchmarks if name not in samples and OTHERS not in samples]:
+            raise ValueError(f"sweep.samples: no number for {missing[0]}; give it, or {OTHERS} for all others")
         return self
 
     @property
@@ -396,9 +393,8 @@ class Settings(Section):
     def of_seeds(self, model: str) -> list[str]:
         """What a model is called where training had several seeds: "trained@1", "trained@2"; else its name."""
         names = split_model(model)
-        if self.train is None or len(self.train.by_seed) == 1 or not {*TRAINED} & {*names}:
+        if self.train is None or len(self.train.seeds) < 2 or not {*TRAINED} & {*names}:
             return [model]
         return [
-            ">".join(seed_name(name, seed) if name in TRAINED else name for name in names)
-            for seed in self.train.by_seed
+            ">".join(seed_name(name, seed) if name in TRAINED else name for name in names) for seed in self.train.seeds
         ]

@@ -51,8 +51,7 @@ def record_cells(
     Args:
         run_id, parent: the sweep's run, and the pipeline's, which has the same note.
         places: where each checkpoint lies, or the address that it is served at, by name.
-        summary: as `reports.summary.summarize` returns it.
-        anytime: as `anytime_accuracy` returns it.
+        summary, anytime: of `reports.summary.summarize` and `anytime_accuracy`.
     """
     cells = summary.drop("num_seeds", cs.list()).to_dicts()  # Here every seed is a model by itself.
     told_apart = {model: _model(model, stage, places) for model in sorted({cell["model"] for cell in cells})}
@@ -69,9 +68,8 @@ def record_cells(
 def _model(model: str, stage: Stage, places: Mapping[str, Path | str]) -> dict[str, Any]:
     """What tells a model apart: its weights and, where its checkpoint has a record, its training; of a pair, both."""
     names = split_model(model)
-    directories = [place for name in names if isinstance(place := places[name], Path)]
-    records = [file for directory in directories if (file := directory / model_card.RECORD).exists()]
-    trainings = [json.loads(file.read_text(encoding="utf-8")) for file in records]
+    records = [place / model_card.RECORD for name in names if isinstance(place := places[name], Path)]
+    trainings = [json.loads(file.read_text(encoding="utf-8")) for file in records if file.exists()]
     found = {
         "model_path": [places[name] for name in names],
         "model_fingerprint": [stage.inputs["models"][name] for name in names],
@@ -125,11 +123,13 @@ def _metric(cell: Mapping[str, Any]) -> str:
 def _charts(tracker: Tracker, curves: Sequence[str], cells: Sequence[Mapping[str, Any]]) -> list[str]:
     """A link to the chart of every benchmark and strategy that ran under budgets, separate budgeting first."""
     limited = {
-        (cell["strategy"], cell["benchmark"]): _metric(cell) for cell in cells if cell["think_budget"] is not None
+        (cell["strategy"] != "separate", cell["strategy"], cell["benchmark"]): _metric(cell)
+        for cell in cells
+        if cell["think_budget"] is not None
     }
-    first = sorted(limited, key=lambda place: (place[0] != "separate", place))
     return [
-        f"[{place[1]}, {plain(place[0])}]({chart(tracker.experiment_id, curves, limited[place])})" for place in first
+        f"[{benchmark}, {plain(strategy)}]({chart(tracker.experiment_id, curves, metric)})"
+        for (_, strategy, benchmark), metric in sorted(limited.items())
     ]
 
 

@@ -55,13 +55,8 @@ class Result(NamedTuple):
 
 
 class Tracker:
-    """The runs of one experiment.
-
-    Args:
-        preset: name of the experiment.
-        runs: where artifacts go when the tracking store is a local database.
-        tracking_uri: MLflow server or database; None takes MLFLOW_TRACKING_URI.
-    """
+    """The runs of a preset's experiment, at an MLflow server or in a database; without `tracking_uri` at
+    MLFLOW_TRACKING_URI. Beside a database artifacts lie below `runs`."""
 
     def __init__(self, preset: str, runs: Path, tracking_uri: str | None = None) -> None:
         from mlflow import MlflowClient
@@ -69,7 +64,7 @@ class Tracker:
         self.tracking_uri = tracking_uri or os.environ["MLFLOW_TRACKING_URI"]
         self.client = MlflowClient(self.tracking_uri)
         found = self.client.get_experiment_by_name(preset)
-        # A server decides where its artifacts go; beside a bare database MLflow would choose the current directory.
+        # Beside a database MLflow would put artifacts into the current directory.
         local = None if self.tracking_uri.startswith("http") else (runs / "mlartifacts").as_uri()
         self.experiment_id = found.experiment_id if found else self.client.create_experiment(preset, local)
 
@@ -144,8 +139,7 @@ class Tracker:
 
     def _create(self, label: str, name: str, tags: Mapping[str, Any]) -> str:
         named = {LABEL: label, **{key: str(value) for key, value in tags.items()}}
-        run = self.client.create_run(self.experiment_id, run_name=name, tags=named)
-        return str(run.info.run_id)
+        return str(self.client.create_run(self.experiment_id, run_name=name, tags=named).info.run_id)
 
     @contextmanager
     def running(self, run_id: str) -> Iterator[None]:
@@ -181,9 +175,9 @@ class Tracker:
             "tags": [RunTag(name, str(value)) for name, value in (tags or {}).items()],
         }
         while (some := list(islice(given, _MOST_PARAMETERS))) or rest:
-            self.client.log_batch(
-                run_id, params=[Param(_as_key(name), str(value)[:6000]) for name, value in some], **rest
-            )
+            # Characters that MLflow takes in a name; names of models may have others, as "trained@2" has.
+            named = [(re.sub(r"[^\w\-. :/]", "-", name.replace("@", "-seed-")), value) for name, value in some]
+            self.client.log_batch(run_id, params=[Param(name, str(value)[:6000]) for name, value in named], **rest)
             rest = {}
 
     def log_points(self, run_id: str, points: Sequence[Point], at: datetime | None = None) -> None:
@@ -196,11 +190,10 @@ class Tracker:
             self.client.log_batch(run_id, metrics=metrics[start : start + _LARGEST_BATCH])
 
     def log_table(self, run_id: str, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """A table as an artifact, `name` ending in ".json", in the form that MLflow's pages show as a table. Logged
-        again it is replaced; MLflow's own `log_table` would append."""
-        columns = list(rows[0]) if rows else []
-        data = [[row[column] for column in columns] for row in rows]
-        self.client.log_dict(run_id, {"columns": columns, "data": data}, name)
+        """A table as an artifact NAME.json that MLflow's pages show. Logged again it is replaced; MLflow's own
+        `log_table` would append."""
+        table = {"columns": list(rows[0]) if rows else [], "data": [list(row.values()) for row in rows]}
+        self.client.log_dict(run_id, table, name)
         self.client.set_tag(run_id, _TABLES, json.dumps([{"path": name, "type": "table"}]))
 
     def log_datasets(self, run_id: str, manifest: Manifest, directory: Path) -> None:
@@ -224,12 +217,8 @@ class Tracker:
 
     def register(self, name: str, alias: str, model: Path, run_id: str, tags: Mapping[str, str]) -> str:
         """The version of registered model `name` that holds these weights, which `alias` then points to; made when
-        there is none, with a link to its run. Beside a database it refers to the directory; a server, which takes no
-        paths of its clients, gets a copy.
-
-        Args:
-            model: exported Hugging Face checkpoint.
-        """
+        there is none, with a link to its run. Beside a database it refers to the directory `model`; a server, which
+        takes no paths of its clients, gets a copy."""
         from mlflow.exceptions import MlflowException
 
         fingerprint = model_fingerprint(model)
@@ -245,18 +234,13 @@ class Tracker:
                 self.client.log_artifacts(run_id, str(model), model.name)
                 source = f"{self.client.get_run(run_id).info.artifact_uri}/{model.name}"
             named = {f"elastic.{key}": value for key, value in tags.items()}
-            made = self.client.create_model_version(name, source, run_id, {_WEIGHTS: fingerprint, **named})
-            version = made.version
+            version = self.client.create_model_version(name, source, run_id, {_WEIGHTS: fingerprint, **named}).version
         self.client.set_registered_model_alias(name, alias, version)
         return str(version)
 
     def newest(self, name: str, runs: Path) -> tuple[str, Path] | None:
         """Version and directory of the newest weights of a registered model, None when there are none: where training
-        left them, or below `runs` a copy of the server's.
-
-        Raises:
-            MlflowException: when MLflow does not answer.
-        """
+        left them, or below `runs` a copy of the server's. Raises MlflowException when MLflow does not answer."""
         from mlflow.exceptions import MlflowException
 
         try:
@@ -301,30 +285,16 @@ def run_name(what: str, *details: str) -> str:
 
 
 def chart(experiment_id: str, run_ids: Sequence[str], metric: str, over: str = "step") -> str:
-    """The page of MLflow that draws a metric of several runs, relative to any other of its pages.
-
-    Args:
-        over: "step", or "wall" for the time of every point.
-    """
+    """The page of MLflow that draws a metric of several runs over "step" or "wall" time, relative to other pages."""
     asked: dict[str, Any] = {"runs": list(run_ids), "metric": metric, "experiments": [experiment_id]}
     asked |= {"plot_metric_keys": [metric], "x_axis": over, "show_point": True}
-    values = {
-        name: value if name == "x_axis" else json.dumps(value, separators=(",", ":")) for name, value in asked.items()
-    }
+    values = {name: json.dumps(value, separators=(",", ":")) for name, value in asked.items()} | {"x_axis": over}
     return f"#/metric?{urlencode(values, safe=',/')}"
-
-
-def _as_key(name: str) -> str:
-    """The name of a parameter in characters that MLflow takes; names of models may have others, as "trained@2" has."""
-    return re.sub(r"[^\w\-. :/]", "-", name.replace("@", "-seed-"))
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings as dotted names, as MLflow's parameter columns show them."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return flat

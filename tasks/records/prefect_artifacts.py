@@ -25,15 +25,12 @@ _SECONDS_BETWEEN_LINES = 60
 
 @dataclass
 class Progress:
-    """Counts up to its total. Each update of the artifact is a request, so they are spaced out.
-
-    Attributes:
-        first_seconds: from the beginning to the first unit: what starting takes, and no measure of what is left.
-    """
+    """Counts up to its total. Each update of the artifact is a request, so they are spaced out."""
 
     artifact: UUID
     line: bars.Progress
     first_seconds: float | None = None
+    """What starting takes: from the beginning to the first unit."""
     began: float = field(default_factory=time.monotonic)
     updated: float = field(default_factory=time.monotonic)
     told: float = field(default_factory=time.monotonic)

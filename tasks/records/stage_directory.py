@@ -1,9 +1,9 @@
 """What lies where below the runs directory. A stage is a task with a directory, `runs/<preset>/<stage>/<key>/`; what
 presets share lies beside these.
 
-The key is a hash of everything the stage's output depends on (contents, settings, model fingerprints; never a run id),
-so another setting is another directory and nothing finished runs again. The marker of success is Prefect's cached
-result, a JSON file in that directory: delete the directory to run the stage again.
+The key is a hash of everything that the stage's output depends on (contents, settings, model fingerprints), so another
+setting is another directory and nothing finished runs again. The marker of success is Prefect's cached result, a JSON
+file in that directory: delete the directory to run the stage again.
 """
 
 from __future__ import annotations
@@ -21,33 +21,22 @@ from elastic_core.system.retry import is_transient
 if TYPE_CHECKING:
     from prefect import Task
 
-MODEL = "model"
-"""Directory of the Hugging Face checkpoint that a training stage leaves."""
-BEST = "best"
-"""Directory of the checkpoint with the highest validation accuracy, beside MODEL, which is the last."""
-METRICS = "metrics.parquet"
-"""Training metrics by step, as MLflow holds them: columns step, name, value."""
-TABLE = "table"
-"""Directory of a sweep's trajectory table, in the stage's."""
+# In a stage's directory:
+INPUTS = "inputs.json"  # What the stage was made from and asked for.
+MODEL = "model"  # The Hugging Face checkpoint that a training leaves, its last.
+BEST = "best"  # The checkpoint with the highest validation accuracy.
+METRICS = "metrics.parquet"  # Training metrics as MLflow holds them: columns step, name, value.
+TABLE = "table"  # A sweep's trajectory table.
 REPORT, PAGE = "report.md", "report.html"
-"""The report's text and its page, in its stage's directory."""
-INPUTS = "inputs.json"
-"""What a stage was made from and asked for, in its directory."""
-STORES = "tables"
-"""Directory of the stores that the tables of a preset share, beside its stages."""
-
-SOURCES = "sources"
-"""Below the runs directory, for all presets: downloaded files, laid out like a mirror, to be one elsewhere."""
+# In a preset's directory, beside its stages:
+STORES = "tables"  # What its trajectory tables share.
+# In the runs directory, for all presets:
+SOURCES = "sources"  # Downloaded files, laid out like a mirror, to be one elsewhere.
 STANDINGS = f"{SOURCES}/codeforces-standings"
-"""The standings of Codeforces contests."""
-BUILT = "sets"
-"""Built data sets, for every preset: each is built once for all that it depends on."""
-USER_DATASETS = "datasets"
-"""Records of the user's data sets."""
-USER_TEMPLATES = "templates/own.jsonl"
-"""The user's thought templates. Lines may be edited or deleted; the next command checks them."""
-EMBEDDINGS = "templates/embeddings"
-"""Embeddings of names of thought templates."""
+BUILT = "sets"  # Built data sets, each built once for all that it depends on.
+USER_DATASETS = "datasets"  # Records of the user's data sets.
+USER_TEMPLATES = "templates/own.jsonl"  # Lines may be edited or deleted; the next command checks them.
+EMBEDDINGS = "templates/embeddings"  # Of names of thought templates.
 
 
 @dataclass(frozen=True)
@@ -99,16 +88,13 @@ def cached_task(task: Task[..., Any], stage: Stage) -> Callable[..., Any]:
 
     key = str(stage.marker.relative_to(stage.runs))
     return task.with_options(
-        cache_key_fn=lambda *_: key,
-        result_storage=stage.runs,
-        result_serializer=JSONSerializer(),
-        persist_result=True,
+        cache_key_fn=lambda *_: key, result_storage=stage.runs, result_serializer=JSONSerializer(), persist_result=True
     )
 
 
 def seconds_to_queue() -> float:
     """How long to wait for a process that works in the same directory: runs of deployments queue without end
-    (negative), a user at a terminal is told at once who is at it."""
+    (negative), a user at a terminal gets an error at once."""
     from prefect import runtime
 
     return -1 if runtime.deployment.id else 0

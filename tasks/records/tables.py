@@ -29,11 +29,7 @@ Problems = Mapping[tuple[str, str], Problem]
 
 
 def open_table(directory: Path) -> SweepTable:
-    """The trajectory table in its own directory, or in that of the sweep that holds it.
-
-    Raises:
-        UserError: when there is none.
-    """
+    """The trajectory table in a directory, its own or its sweep's. Raises UserError when there is none."""
     try:
         return SweepTable(directory / TABLE if (directory / TABLE).is_dir() else directory)
     except (OSError, ManifestMismatch) as error:
@@ -70,11 +66,8 @@ def preset_directory(table: SweepTable) -> Path:
 
 
 def sweep_table(stage: Stage, engine: EngineParameters, endpoints: Mapping[str, Endpoint]) -> SweepTable:
-    """The table of a sweep's stage, with what it asks for; stores are those of its preset.
-
-    Raises:
-        UserError: when rows were made by another version of vLLM.
-    """
+    """The table of a sweep's stage, with what it asks for. Raises UserError when another version of vLLM made its
+    rows."""
     models = stage.inputs["models"]
     ours = {"vllm": vllm_version()} if models.keys() - endpoints.keys() else {}
     manifest = Manifest(
@@ -87,23 +80,19 @@ def sweep_table(stage: Stage, engine: EngineParameters, endpoints: Mapping[str, 
         templates=stage.inputs.get("templates", {}),
         servers=stage.inputs.get("servers", {}),
     )
-    directory = stage.directory / TABLE
-    stores = stage.runs / stage.preset / STORES
+    directory, stores = stage.directory / TABLE, stage.runs / stage.preset / STORES
     table = SweepTable(directory, with_stores(manifest, stage.request["models"], directory, stores))
     table.check()
     return table
 
 
 class Measured(NamedTuple):
-    """Attributes:
-    rows: of the problems that the sweep measures, and of each question once.
-    problems: these, as far as the data is still there.
-    repeated: by benchmark how many problems were left out, as they ask what another one asks.
-    """
-
     rows: pl.LazyFrame
+    """Of the problems that the sweep measures, and of each question once."""
     problems: Problems
+    """These, as far as the data is still there."""
     repeated: Mapping[str, int]
+    """By benchmark, how many problems were left out because they ask what another one asks."""
 
 
 def measured(table: SweepTable) -> Measured:
@@ -122,14 +111,10 @@ def measured(table: SweepTable) -> Measured:
 
 
 def sound_rows(table: SweepTable, columns: Collection[str | pl.Expr], *wanted: pl.Expr) -> pl.DataFrame:
-    """Columns of a table's rows that are sound (`check_rows`), of the samples that every problem has.
-
-    Args:
-        columns: with `KEY`.
-        wanted: which rows; all without any.
+    """Columns, `KEY` among them, of a table's rows, of the samples that every problem has.
 
     Raises:
-        UserError: when a key appears twice or a row breaks a rule.
+        UserError: when a key appears twice or a row breaks a rule (`check_rows`).
     """
     found = measured(table)
     rows = found.rows.filter(*wanted).select(*columns).collect()
@@ -140,18 +125,10 @@ def sound_rows(table: SweepTable, columns: Collection[str | pl.Expr], *wanted: p
 def asked_for(sweep: Mapping[str, Any], rows: pl.LazyFrame, problems: Problems) -> Asked:
     """What a sweep was asked for, by its inputs."""
     request, benchmarks = sweep["request"], list(sweep["inputs"]["benchmarks"])
-    return Asked(
-        build_cells(
-            request["models"],
-            benchmarks,
-            request["strategies"],
-            parse_grid(request["budgets"]),
-            request.get("strategies_of"),
-        ),
-        {name: len(_known(rows, problems, name)) for name in benchmarks},
-        request["samples"],
-        chosen="problems" in request,
-    )
+    budgets, own = parse_grid(request["budgets"]), request.get("strategies_of")
+    cells = build_cells(request["models"], benchmarks, request["strategies"], budgets, own)
+    counts = {name: len(_known(rows, problems, name)) for name in benchmarks}
+    return Asked(cells, counts, request["samples"], chosen="problems" in request)
 
 
 def stage_inputs(stage: Path) -> Any:

@@ -14,8 +14,8 @@ import pytest
 from mlflow import MlflowClient
 from playwright.sync_api import Browser, Page, expect
 
+from flows.commands.options import remember
 from flows.commands.services import links
-from flows.runtime import last_run
 from tests.browser import PAGE_MS, watched
 from tests.elastic_up import Services, clean_environment, clients
 
@@ -169,7 +169,7 @@ def test_elastic_up_leads_to_the_chart_and_to_the_report(
     """Of the last run; the links are printed when the servers have started."""
     runs = servers.runs
     monkeypatch.setenv("ELASTIC_RUNS", str(runs))
-    last_run.remember("embedded", {})
+    remember("embedded", {})
     (what, chart), (which, report) = links(servers.variables, runs)
     assert (what, which) == ("accuracy over tokens of embedded", "report of embedded")
     page = mlflow_page
@@ -189,7 +189,7 @@ def test_before_the_first_run_and_without_mlflow_there_are_no_links(
 ) -> None:
     monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path))
     assert list(links(servers.variables, tmp_path)) == []
-    last_run.remember("smoke", {})
+    remember("smoke", {})
     assert list(links(servers.variables, tmp_path)) == [], "a preset that MLflow has nothing of"
     nowhere = {**servers.variables, "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
     assert list(links(nowhere, tmp_path)) == []

@@ -99,7 +99,7 @@ def test_nothing_behind_the_entrance_reads_a_preset_again() -> None:
     ]
     behind = [module for module in MODULES if module.startswith(("flows.", "tasks."))]
     behind = [module for module in behind if module in flows or module.startswith(("tasks.", "flows.runtime."))]
-    before = ("flows.presets", "flows.commands", "flows.runtime.last_run")
+    before = ("flows.presets", "flows.commands")
     found = {(module, name) for module in behind for name in GRAPH[module] if name.startswith(before)}
     assert found == ENTRANCE
 

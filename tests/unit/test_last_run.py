@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from elastic_core.errors import UserError
-from flows.commands.options import asked
-from flows.runtime.last_run import recall, remember, table_of_last_run
+from flows.commands.options import asked, recall, remember, table_of_last_run
 
 
 @pytest.fixture(autouse=True)

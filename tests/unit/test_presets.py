@@ -62,6 +62,7 @@ def test_values_are_read_as_toml_and_else_as_text(text: str, expected: tuple[str
         ({"ablation.a": {"after": "b", "train": {}}}, r'ablation\.a: after = "b"'),
         ({"ablation.base.train.steps": 3}, r'ablation\.base: "base"'),
         ({"train.seeds": [1, 2, 1]}, r"--set train\.seeds: \[1, 2, 1\]"),
+        ({"warm_start.steps": 1}, r"--set warm_start: 1 steps .* 4 stages"),
         ({"train.seeds": [-1]}, r"--set train\.seeds: -1"),
         ({"train.seeds": [1, 2], "sweep.models": ["trained@3"]}, '--set sweep: .*"trained@3"'),
         ({"train.seeds": [1, 2], "ablation.a.train.seed": 3}, r"ablation\.a\.train\.seed "),

@@ -19,7 +19,7 @@ from elastic_core.data.registry import all_datasets
 from elastic_core.errors import UserError
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.rewards import grade
-from flows.commands import user_data
+from flows.commands.data import record
 from tests.upstream import UPSTREAM
 
 GSM8K = UPSTREAM / "openai/grade-school-math/grade_school_math/data"
@@ -49,7 +49,7 @@ def described(tmp_path: Path, answers: list[Any], **changes: Any) -> user_datase
 
 
 def added(entry: user_dataset.UserDataset, runs: Path, leave_out: bool = False) -> tuple[str, Dataset]:
-    said = user_data.add(entry, leave_out=leave_out, tokenizer=None)
+    said = record(entry, leave_out=leave_out, tokenizer=None)
     return said, all_datasets(runs / "datasets")[entry.name]
 
 
@@ -67,7 +67,7 @@ def test_a_file_of_ones_own_is_copied_and_a_data_set(mine: user_dataset.UserData
 
 
 def test_its_prompts_are_shown_as_the_model_reads_them(mine: user_dataset.UserDataset) -> None:
-    said = user_data.add(mine, leave_out=False, tokenizer=BASE)
+    said = record(mine, leave_out=False, tokenizer=BASE)
     assert "<bos><|user|>1+1=? " in said and "<|assistant|><think>" in said
 
 

@@ -254,10 +254,10 @@ def links(variables: Mapping[str, str], runs: Path) -> Iterator[tuple[str, str]]
     """Titles and addresses of the last run's pages: MLflow's chart of accuracy over tokens, and the report. `variables`
     is the environment of MLflow's clients."""
     from flows import presets
-    from flows.runtime import last_run
+    from flows.commands.options import recall
     from tasks.records.stage_directory import PAGE
 
-    last = last_run.recall()
+    last = recall()
     if last is None:
         return
     try:
