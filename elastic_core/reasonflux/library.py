@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -87,25 +87,19 @@ def entry(template: Template) -> dict[str, Any]:
     return {field: getattr(template, attribute) for field, attribute in FIELDS.items()}
 
 
-def load_library(name: str, *, own: Path, sources: Path, mirror: Path | None = None) -> dict[str, Template]:
+def load_library(name: str, *, own: Path, published: Callable[[], Path]) -> dict[str, Template]:
     """Templates by id.
 
     Args:
-        name: "reasonflux" (fetched if need be), "miniature", or a file, which is read as it is.
+        name: "reasonflux", "miniature", or a file, which is read as it is.
         own: the file of `add_own`; its templates join a library by name, and replace those of the same id.
-        sources, mirror: as `elastic_core.data.fetch.fetch` takes them.
+        published: fetches the file of "reasonflux".
 
     Raises:
-        UserError: when there is no such library, or it is broken, or cannot be fetched.
+        UserError: when there is no such library, or it is broken.
     """
-    from elastic_core.data.fetch import fetch
-    from elastic_core.data.registry import REGISTRY
-
-    if name == PUBLISHED:
-        published = fetch([REGISTRY[DATASET]], sources=sources, mirror=mirror)[DATASET]
-        return read_library(published.files[0].path) | load_own(own)
-    if name == MINIATURE:
-        return read_library(MINIATURE_FILE) | load_own(own)
+    if name in (PUBLISHED, MINIATURE):
+        return read_library(published() if name == PUBLISHED else MINIATURE_FILE) | load_own(own)
     file = Path(name)
     if not file.is_file():
         hint = nearest(name, (PUBLISHED, MINIATURE))

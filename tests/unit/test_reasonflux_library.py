@@ -246,7 +246,7 @@ def test_own_templates_join_a_library_by_id(tmp_path: Path) -> None:
     new = fields(chapter="Check", section="Check one step", template_name="Check one step by the other sign")
     assert add_own(write(tmp_path / "new.json", [new, fields()]), own) == (2, 0)
     assert add_own(write(tmp_path / "new.json", [fields(description="Better.")]), own) == (0, 1)
-    library = load_library("miniature", own=own, sources=tmp_path)
+    library = load_library("miniature", own=own, published=lambda: PUBLISHED)
     assert len(library) == len(read_library(MINIATURE_FILE)) + 1
     assert {"Better.", "Add in pairs."} <= {template.description for template in library.values()}
     own.write_text("\n")
@@ -262,7 +262,7 @@ def test_own_templates_of_one_name_are_refused(tmp_path: Path) -> None:
 
 def test_an_unknown_library_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match='no library "minature", did you mean "miniature"'):
-        load_library("minature", own=tmp_path / "own.jsonl", sources=tmp_path)
+        load_library("minature", own=tmp_path / "own.jsonl", published=lambda: PUBLISHED)
 
 
 # The command.
