@@ -8,7 +8,7 @@ from prefect import flow, get_run_logger
 
 from elastic_core.data.problems import read_problems
 from elastic_core.errors import UserError
-from elastic_core.rewards.codeforces.rating import split_id
+from elastic_core.rewards.codeforces import split_id
 from elastic_core.system.fingerprint import hash_files
 from flows.runtime.inputs import Inputs
 from flows.runtime.run import FlowRun, for_deployments

@@ -29,13 +29,22 @@ import polars as pl
 
 from elastic_core.data import decontaminate
 from elastic_core.data.clean import Batches, file_batches, num_rows, remove_leftovers, write_clean, write_final
-from elastic_core.data.dataset import Dataset, Form, Generated
+from elastic_core.data.dataset import ROW, Dataset, Form, Generated
 from elastic_core.data.decontaminate import Questions
 from elastic_core.data.fetch import FetchedDataset
-from elastic_core.data.miniature import MiniatureParameters, generate
-from elastic_core.data.problems import MANIFEST, Counts, DatasetRecord, Manifest, OverlapRecord, SourceRecord
-from elastic_core.data.prompts import TEMPLATES, prompt_lengths, summarize_lengths
+from elastic_core.data.problems import (
+    MANIFEST,
+    TEMPLATES,
+    Counts,
+    DatasetRecord,
+    Manifest,
+    OverlapRecord,
+    SourceRecord,
+    prompt_lengths,
+    summarize_lengths,
+)
 from elastic_core.errors import UserError
+from elastic_core.miniature.problems import MiniatureParameters, of_dataset
 from elastic_core.system.files import LockHeld, exclusive, replacing, write_text
 from elastic_core.system.fingerprint import hash_files, hash_value, source_fingerprint, tokenizer_fingerprint
 
@@ -195,7 +204,7 @@ class Sets:
         if isinstance(entry.source, Generated):
             if self.plan.miniature is None:
                 raise UserError(f"data.miniature: missing; the data set {entry.name} is generated from it")
-            return iter([(str(entry.source), generate(entry.name, self.plan.miniature))])
+            return iter([(str(entry.source), generated(entry.name, self.plan.miniature))])
         return file_batches(entry, [file.path for file in self.plan.fetched[entry.name].files])
 
     def _finish(self, entry: Dataset, target: Path) -> Counts:
@@ -290,3 +299,9 @@ def _is_trained(entry: Dataset) -> bool:
 
 def _short(inputs: Any) -> str:
     return hash_value(inputs)[:12]
+
+
+def generated(name: str, parameters: MiniatureParameters) -> pl.DataFrame:
+    """Raw rows of one of the miniature's sets: ROW, question, answer."""
+    rows = [(number, each.question, str(each.answer)) for number, each in enumerate(of_dataset(name, parameters), 1)]
+    return pl.DataFrame(rows, schema={ROW: pl.UInt32, "question": pl.String, "answer": pl.String}, orient="row")

@@ -15,8 +15,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from elastic_core.data.dataset import CONVERSATIONS, PROBLEMS, BadRow, Dataset, Form, bad_rows
-from elastic_core.data.problems import VERL_SCHEMA
-from elastic_core.data.prompts import TEMPLATES
+from elastic_core.data.problems import TEMPLATES, VERL_SCHEMA
 from elastic_core.data.readers import read_batches
 from elastic_core.errors import UserError
 from elastic_core.rewards.truth import longest_tests

@@ -183,7 +183,7 @@ class Dataset:
         split: "train" is trained on, "validation" watched meanwhile, "evaluation" reported; "reference" is looked up.
         rows: expected in the clean table; None where upstream does not say.
         grader: kind that `elastic_core.rewards.grade` takes; None where nothing is graded.
-        prompt: template in `elastic_core.data.prompts` for a problem, or for the question that begins a conversation.
+        prompt: template in `elastic_core.data.problems` for a problem, or for the question that begins a conversation.
         ids: name of a reference data set whose n-th row holds the `id` of the n-th problem.
         needs: names of further reference data sets that its results are read with.
         cuts_tests: whether those who trained on it took a part of each problem's tests (`data.max_tests`).

@@ -29,6 +29,12 @@ def plain(raw: pl.DataFrame) -> pl.DataFrame:
     return raw.select(ROW, question="problem", truth=pl.col("answer").str.strip_chars())
 
 
+@reads()
+def arithmetic(raw: pl.DataFrame) -> pl.DataFrame:
+    """The miniature's problems."""
+    return raw.select(ROW, question="question", truth="answer")
+
+
 @reads("problem", "answer", "unique_id")
 def math500(raw: pl.DataFrame) -> pl.DataFrame:
     return raw.select(ROW, id="unique_id", question="problem", truth=pl.col("answer").str.strip_chars())

@@ -17,7 +17,7 @@ from typing import Literal
 import polars as pl
 
 from elastic_core.data.dataset import CONVERSATIONS, ROW, BadRow, Dataset, Form, Local, SourceFile, bad_rows, reads
-from elastic_core.data.prompts import TEMPLATES
+from elastic_core.data.problems import TEMPLATES
 from elastic_core.data.readers import column_names, read_batches
 from elastic_core.errors import UserError
 from elastic_core.rewards import Answer, grade_many

@@ -12,9 +12,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from elastic_core.miniature import grammar
-from elastic_core.miniature.grammar import SolutionKind, Style
+from elastic_core.miniature.grammar import (
+    END_THINK,
+    EOS,
+    NEWLINE,
+    OPERATIONS,
+    SolutionKind,
+    Style,
+    encode,
+    prompt_ids,
+    vocabulary,
+)
 from elastic_core.miniature.problems import Problem, draw_problem
-from elastic_core.miniature.tokenizer import END_THINK, EOS, NEWLINE, OPERATIONS, encode, prompt_ids, vocabulary
 from elastic_core.system.files import replacing
 
 STYLES: tuple[Style, ...] = ("verbose", "medium", "concise")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elastic_core.miniature.corpus import Recipe, default_recipe, write_corpus
-from elastic_core.miniature.tokenizer import BOS, EOS, PAD, build_tokenizer, vocabulary
+from elastic_core.miniature.grammar import BOS, EOS, PAD, build_tokenizer, vocabulary
 from elastic_core.system.files import replacing_directory
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from elastic_core.budget import Budget, parse_grid
-from elastic_core.data.miniature import MiniatureParameters
 from elastic_core.engines.endpoint import Address, EndpointParameters
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError, nearest
+from elastic_core.miniature.problems import MiniatureParameters
 from elastic_core.statistics.seeds import seed_name, without_seed
 from elastic_core.strategies import STRATEGIES
 from elastic_core.strategies.reasonflux_zero import TemplateParameters

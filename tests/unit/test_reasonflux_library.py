@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.errors import UserError
+from elastic_core.miniature.grammar import pieces_pattern
 from elastic_core.miniature.problems import split_of
-from elastic_core.miniature.tokenizer import pieces_pattern
 from elastic_core.reasonflux.library import (
     MINIATURE_FILE,
     Template,

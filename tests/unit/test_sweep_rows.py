@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
-from elastic_core.miniature.tokenizer import build_tokenizer
+from elastic_core.miniature.grammar import build_tokenizer
 from elastic_core.models.special_tokens import Markers
 from elastic_core.rewards import grade
 from elastic_core.rewards.grade import THINK_END

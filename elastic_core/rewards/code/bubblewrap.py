@@ -80,7 +80,8 @@ def start(harness: str, limits: Limits, packages: Sequence[str], channel: socket
         os.close(written)
         view = [*_namespaces(), *_python_bound(), *_packages_bound(packages), "--dev-bind", str(device), os.devnull]
         python = [_PYTHON_INSIDE, "-I", "-S", "-B", "-X", "utf8"]
-        run = f"import sys; sys.path.append('/opt'); from harness.{harness} import main; main()"
+        module, main = ("candidate", "stdin") if harness == "stdin" else (harness, "main")
+        run = f"import sys; sys.path.append('/opt'); from harness.{module} import {main}; {main}()"
         command = [bwrap, *view, *_features(bwrap), "--seccomp", str(filter_), "--", *python, "-c", run]
         return subprocess.Popen(
             [*command, str(channel.fileno()), *_limits(limits)],

@@ -18,7 +18,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from elastic_core.errors import UserError
-from elastic_core.rewards.codeforces.rating import Standings
+from elastic_core.rewards.codeforces import Standings
 from elastic_core.system.files import replacing
 from elastic_core.system.network import DownloadError, TooLarge, pieces
 from elastic_core.system.retry import retrying
