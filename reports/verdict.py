@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from elastic_core.rewards.grade import UNANSWERED
+from elastic_core.rewards.truth import UNANSWERED
 from elastic_core.statistics.estimates import Estimate, seed_columns
 from elastic_core.statistics.responses import ResponseKind
 from elastic_core.sweep.grid import samples_of, within

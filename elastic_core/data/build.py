@@ -73,9 +73,8 @@ class DataBuild:
 
 def code_fingerprint() -> str:
     """sha256 of the code that data sets are built by. Graders only look at the truths of a set that is added."""
-    return source_fingerprint(
-        "elastic_core.data.build", "elastic_core.data.registry", without=("elastic_core.rewards",)
-    )
+    modules = ("elastic_core.data.build", "elastic_core.data.registry")
+    return source_fingerprint(*modules, without=("elastic_core.rewards",))
 
 
 def build(
@@ -84,15 +83,9 @@ def build(
     on_done: Callable[[str], None] = lambda name: None,
     store: Path | None = None,
 ) -> Manifest:
-    """Build everything that the store lacks, and put it together.
-
-    Args:
-        on_done: called with a data set's name when its clean table is there, and when its final one is.
-        store: of data sets built before and later; None is one of its own in the directory.
-
-    Raises:
-        UserError: a row that cannot be used, too few or too many rows, or a full disk.
-    """
+    """Build everything that the store (by default one in the directory) lacks, and put it together. `on_done` is called
+    with a data set's name when its clean table is there, and when its final one is. UserError for a row that cannot be
+    used, too few or too many rows, or a full disk."""
     directory.mkdir(parents=True, exist_ok=True)
     remove_leftovers(directory)
     sets = Sets(plan, directory / STORE if store is None else store)
@@ -175,30 +168,26 @@ class Sets:
             if not isinstance(entry.source, Generated):
                 source = {file.name: file.sha256 for file in self.plan.fetched[entry.name].files}
             ids = keys[entry.ids] if entry.ids else None
-            keys[entry.name] = _short(
-                [entry.name, entry.form, entry.rows, dict(entry.chosen), source, ids, code_fingerprint()]
-            )
+            inputs = [entry.name, entry.form, entry.rows, dict(entry.chosen), source, ids, code_fingerprint()]
+            keys[entry.name] = hash_value(inputs)[:12]
         return keys
 
     def _key(self, entry: Dataset) -> str:
-        plan, inputs = self.plan, [self._clean_keys[entry.name], entry.split, entry.domain, entry.grader, entry.prompt]
+        plan = self.plan
+        inputs: list[Any] = [self._clean_keys[entry.name], entry.split, entry.domain, entry.grader, entry.prompt]
         if entry.form is Form.PROBLEMS:
             inputs.append(tokenizer_fingerprint(plan.tokenizer))
         if _is_trained(entry):
             measured = [[other.name, self._clean_keys[other.name]] for other in self._measured]
             longest = plan.max_prompt_tokens if entry.name in plan.trained else None
-            chosen = [] if plan.decontaminate else ["whole"]
-            chosen += [f"{max_tests} tests"] if (max_tests := self._max_tests(entry)) else []
-            return _short([*inputs, measured, plan.common_ngrams, longest, *chosen])
-        return _short(inputs)
+            inputs += [measured, plan.common_ngrams, longest, *([] if plan.decontaminate else ["whole"])]
+            inputs += [f"{max_tests} tests"] if (max_tests := self._max_tests(entry)) else []
+        return hash_value(inputs)[:12]
 
     @property
     def _measured(self) -> list[Dataset]:
-        return [
-            entry
-            for entry in self.plan.datasets
-            if entry.form in _WITH_QUESTIONS and entry.split in ("evaluation", "validation")
-        ]
+        measured = ("evaluation", "validation")
+        return [each for each in self.plan.datasets if each.form in _WITH_QUESTIONS and each.split in measured]
 
     def _raw(self, entry: Dataset) -> Batches:
         if isinstance(entry.source, Generated):
@@ -210,7 +199,11 @@ class Sets:
     def _finish(self, entry: Dataset, target: Path) -> Counts:
         clean = self.clean_file(entry)
         left_out, overlap = pl.DataFrame(schema=decontaminate.REMOVED), dict[str, OverlapRecord]()
-        questions = self._measured_questions(entry) if entry.form in _WITH_QUESTIONS else None
+        questions = _questions(entry, clean) if entry.form in _WITH_QUESTIONS else None
+        if questions is not None and entry.form is Form.PROBLEMS:
+            assert entry.prompt
+            prompts = pl.scan_parquet(clean).select(prompt=TEMPLATES[entry.prompt].render()).collect()
+            questions = replace(questions, lengths=prompt_lengths(self._tokenizer, prompts["prompt"].to_list()))
         if questions is not None and _is_trained(entry):
             measured = {other.name: self._questions[other.name] for other in self._measured}
             found, overlap = decontaminate.overlaps(entry.name, questions, measured, self.plan.common_ngrams)
@@ -240,16 +233,6 @@ class Sets:
     def _questions(self) -> dict[str, Questions]:
         """Of what is measured: every training set is held against them."""
         return {entry.name: _questions(entry, self.clean_file(entry)) for entry in self._measured}
-
-    def _measured_questions(self, entry: Dataset) -> Questions:
-        """Questions of a data set, of problems with the lengths of their prompts."""
-        clean = self.clean_file(entry)
-        if entry.form is Form.CONVERSATIONS:
-            return _questions(entry, clean)
-        assert entry.prompt
-        prompts = pl.scan_parquet(clean).select(prompt=TEMPLATES[entry.prompt].render()).collect()
-        lengths = prompt_lengths(self._tokenizer, prompts["prompt"].to_list())
-        return replace(_questions(entry, clean), lengths=lengths)
 
     @cached_property
     def _tokenizer(self) -> Any:
@@ -295,10 +278,6 @@ def _questions(entry: Dataset, clean: Path) -> Questions:
 
 def _is_trained(entry: Dataset) -> bool:
     return entry.form in _WITH_QUESTIONS and entry.split == "train"
-
-
-def _short(inputs: Any) -> str:
-    return hash_value(inputs)[:12]
 
 
 def generated(name: str, parameters: MiniatureParameters) -> pl.DataFrame:

@@ -41,14 +41,8 @@ def file_batches(entry: Dataset, files: Sequence[Path]) -> Batches:
 
 
 def clean_batches(entry: Dataset, batches: Batches, ids: pl.Series | None = None) -> Iterator[pl.DataFrame]:
-    """Clean rows, batch by batch.
-
-    Args:
-        ids: of the rows by position, for an entry that takes them from another.
-
-    Raises:
-        UserError: a row without question or answer, an id that occurs twice, or what the mapping refuses.
-    """
+    """Clean rows, batch by batch; `ids` are those of the rows by position, for an entry that takes them from another.
+    UserError for a row without question or answer, an id that occurs twice, or what the mapping refuses."""
     seen: set[str] = set()
     done = 0
     for file, raw in batches:
@@ -115,11 +109,8 @@ def model_text(entry: Dataset, clean: pl.DataFrame) -> pl.DataFrame:
     """Clean rows as a model sees them: columns id, prompt and truth, or response; of reference data the rows."""
     if entry.form is Form.CONVERSATIONS:
         content = _messages(entry, clean)["messages"].list
-        return clean.select(
-            "id",
-            prompt=content.get(-2).struct.field("content"),
-            response=content.last().struct.field("content"),
-        )
+        text = {"prompt": content.get(-2), "response": content.last()}
+        return clean.select("id", **{name: message.struct.field("content") for name, message in text.items()})
     if entry.prompt is None:
         return clean
     return clean.select("id", TEMPLATES[entry.prompt].render().alias("prompt"), "truth")
@@ -189,10 +180,9 @@ class TableWriter:
             self._writer.write_table(table)
         self.rows += frame.height
 
-    def close(self, empty: pl.DataFrame) -> None:
-        """Finish the file; without rows it is that of `empty`."""
+    def close(self, schema: pl.Schema) -> None:
         if self._writer is None:
-            empty.write_parquet(self._path)
+            pl.DataFrame(schema=schema).write_parquet(self._path)
         else:
             self._writer.close()
 
@@ -204,7 +194,7 @@ def writing(path: Path, schema: pl.Schema) -> Iterator[TableWriter]:
         with replacing(path) as temporary:
             writer = TableWriter(temporary)
             yield writer
-            writer.close(pl.DataFrame(schema=schema))
+            writer.close(schema)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise

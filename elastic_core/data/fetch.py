@@ -17,16 +17,7 @@ from typing import Any, TypeVar
 
 from elastic_core.data.dataset import Dataset, Generated, Local, SourceFile
 from elastic_core.data.download import Network
-from elastic_core.data.source_files import (
-    Fetched,
-    Missing,
-    PinFile,
-    Store,
-    Stored,
-    Wanted,
-    paths_below,
-    source_key,
-)
+from elastic_core.data.source_files import Fetched, Missing, Store, Stored, Wanted, paths_below, source_key
 from elastic_core.errors import UserError
 
 T = TypeVar("T")
@@ -48,15 +39,9 @@ class FetchedDataset:
 
 
 def fetch(datasets: Sequence[Dataset], *, sources: Path, mirror: Path | None = None) -> dict[str, FetchedDataset]:
-    """Make every source file present and verified.
-
-    Args:
-        sources: directory of downloads, of their pins and of the cache of checksums.
-
-    Raises:
-        UserError: one for all files that are missing, refused or not what they must be. Files that could be fetched
-            stay, so the next fetch goes on from there.
-    """
+    """Make every source file present and verified; `sources` is the directory of downloads, of their pins and of the
+    cache of checksums. One UserError for all files that are missing, refused or not what they must be: files that could
+    be fetched stay, so the next fetch goes on from there."""
     if mirror is not None and not mirror.is_dir():
         raise UserError(f"mirror {mirror}: not a directory; expected one laid out as <owner>/<repository>/<path>")
     network = Network()
@@ -108,7 +93,12 @@ def _run(pool: ThreadPoolExecutor, function: Callable[[Any], T], items: Iterable
 
 def _fetched(store: Store, datasets: Sequence[Dataset], run: Callable[..., Iterable[Any]]) -> dict[str, FetchedDataset]:
     """Every file of the data sets, or one UserError for all problems; `run` is a `map`, of a pool or Python's own."""
-    wanted = _wanted(datasets)
+    users: dict[tuple[Stored, SourceFile], list[str]] = {}  # Several data sets may share a file.
+    for dataset in datasets:
+        if not isinstance(dataset.source, Generated):
+            for file in dataset.files:
+                users.setdefault((dataset.source, file), []).append(dataset.name)
+    wanted = [Wanted(", ".join(names), source, file) for (source, file), names in users.items()]
     expanded = list(run(lambda want: _outcome(store, store.expand, want), wanted))
     calls = [
         (want, name)
@@ -121,19 +111,9 @@ def _fetched(store: Store, datasets: Sequence[Dataset], run: Callable[..., Itera
         hint = [_HINT] if any(isinstance(problem, Missing) for problem in problems) else []
         raise UserError("\n".join([*dict.fromkeys(map(str, problems)), *hint]))
     files: dict[tuple[Stored, SourceFile], list[Fetched]] = {(want.source, want.file): [] for want in wanted}
-    for (want, _), file in zip(calls, fetched, strict=True):
-        files[want.source, want.file].append(file)
-    return {dataset.name: _assembled(dataset, files, store.pins) for dataset in datasets}
-
-
-def _wanted(datasets: Sequence[Dataset]) -> list[Wanted]:
-    """Each file once, also where several data sets share it."""
-    users: dict[tuple[Stored, SourceFile], list[str]] = {}
-    for dataset in datasets:
-        if not isinstance(dataset.source, Generated):
-            for file in dataset.files:
-                users.setdefault((dataset.source, file), []).append(dataset.name)
-    return [Wanted(", ".join(names), source, file) for (source, file), names in users.items()]
+    for (want, _), found in zip(calls, fetched, strict=True):
+        files[want.source, want.file].append(found)
+    return {dataset.name: _assembled(dataset, files, store) for dataset in datasets}
 
 
 def _outcome(store: Store, function: Callable[..., T], want: Wanted, *args: str) -> T | UserError:
@@ -150,7 +130,7 @@ def _outcome(store: Store, function: Callable[..., T], want: Wanted, *args: str)
 
 
 def _assembled(
-    dataset: Dataset, files: Mapping[tuple[Stored, SourceFile], list[Fetched]], pins: PinFile
+    dataset: Dataset, files: Mapping[tuple[Stored, SourceFile], list[Fetched]], store: Store
 ) -> FetchedDataset:
     source = dataset.source
     if isinstance(source, Generated):
@@ -158,5 +138,5 @@ def _assembled(
     found = {fetched.name: fetched for file in dataset.files for fetched in files[source, file]}
     pinned = all(file.sha256 for file in dataset.files) and _COMMIT.fullmatch(source.revision)
     is_fixed = isinstance(source, Local) or pinned
-    revision = source.revision if is_fixed else pins.entry(source_key(source)).revision
+    revision = source.revision if is_fixed else store.pins.entry(source_key(source)).revision
     return FetchedDataset(tuple(found[name] for name in sorted(found)), revision)

@@ -34,22 +34,17 @@ _IMPORTED_BY = os.getpid()  # Differs from the process's own in a forked child.
 
 @dataclass(frozen=True)
 class Template:
-    """The user message of a problem: `text` with `{question}` where the question goes, or `with_starter_code` for
-    problems that have some, which goes to `{starter_code}`. `source` is where the wording comes from."""
+    """The user message of a problem."""
 
     name: str
-    text: str
-    source: str
-    with_starter_code: str | None = None
+    text: str  # `{question}` stands for the question
+    source: str  # where the wording comes from
+    with_starter_code: str | None = None  # in place of `text` for problems that have some, with `{starter_code}`
 
     def record(self) -> dict[str, str | None]:
         """What a manifest says of it."""
-        return {
-            "sha256": hash_value([self.text, self.with_starter_code]),
-            "text": self.text,
-            "with_starter_code": self.with_starter_code,
-            "source": self.source,
-        }
+        texts = {"text": self.text, "with_starter_code": self.with_starter_code}
+        return {"sha256": hash_value(list(texts.values())), **texts, "source": self.source}
 
     def render(self) -> pl.Expr:
         """Prompts from the columns `question` and `starter_code` of a clean table."""
@@ -166,15 +161,13 @@ def _parallel_tokenizers() -> Iterator[None]:
     if os.getpid() != _IMPORTED_BY:
         yield
         return
-    before = os.environ.get(_PARALLELISM)
+    before = {name: text for name, text in os.environ.items() if name == _PARALLELISM}
     os.environ[_PARALLELISM] = "true"
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[_PARALLELISM]
-        else:
-            os.environ[_PARALLELISM] = before
+        del os.environ[_PARALLELISM]
+        os.environ.update(before)
 
 
 VERL_SCHEMA = pl.Schema(

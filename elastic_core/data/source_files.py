@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -31,8 +30,6 @@ _IMPOSTORS = {
     b"<html": "an HTML page came in place of data",
     b"version https://git-lfs": "a pointer of Git LFS lies in place of data: run `git lfs pull` where it was cloned",
 }
-
-
 UNKNOWN = Pin(None, None)
 
 
@@ -50,11 +47,8 @@ _ENTRIES = TypeAdapter(dict[str, Entry])
 
 
 class PinFile:
-    """The pins of a directory of sources, `sources.lock.json`. Safe for several threads and processes.
-
-    Raises:
-        UserError: when the file cannot be read.
-    """
+    """The pins of a directory of sources, `sources.lock.json`. Safe for several threads and processes. UserError when
+    the file cannot be read."""
 
     def __init__(self, sources: Path) -> None:
         self.path = sources / "sources.lock.json"
@@ -87,10 +81,9 @@ class PinFile:
             ("the requested revision", recorded.requested, found.requested),
             ("the commit", recorded.revision, found.revision),
         ]
-        stated += [
-            (f"the files of {pattern}", ", ".join(recorded.patterns.get(pattern, names)), ", ".join(names))
-            for pattern, names in found.patterns.items()
-        ]
+        for pattern, names in found.patterns.items():
+            old_names = recorded.patterns.get(pattern, names)
+            stated.append((f"the files of {pattern}", ", ".join(old_names), ", ".join(names)))
         for what, old, new in stated:
             if None not in (old, new) and old != new:
                 raise self.contradiction(key, what, old, new)
@@ -227,7 +220,9 @@ class Store:
         except DownloadError as error:
             looked = [f"{_place(self.mirror, source, pattern)}: nothing matches"] if self.mirror else []
             raise _missing(source, pattern, [*looked, f"{source}: {error}"]) from error
-        names = tuple(sorted(name for name in listing.files if _matches(name, pattern)))
+        # Like `Path.glob`: a star does not match a slash.
+        depth, fits = pattern.count("/"), PurePosixPath.match
+        names = tuple(sorted(n for n in listing.files if n.count("/") == depth and fits(PurePosixPath(n), pattern)))
         if not names:
             raise UserError(f"{source} has no file that matches {pattern} at commit {listing.commit}")
         return names, listing.commit
@@ -293,7 +288,10 @@ class Store:
         return _Known(pinned.completed(recorded), accept if recorded.sha256 else "as the registry has it")
 
     def _verified(self, source: Stored, name: str, path: Path, known: _Known, remedy: str) -> Fetched:
-        sha256, size, impostor = self.hashes.sha256(path), path.stat().st_size, _impostor(path)
+        sha256, size = self.hashes.sha256(path), path.stat().st_size
+        with path.open("rb") as file:
+            head = file.read(256).lstrip().lower()
+        impostor = next((f" ({what})" for start, what in _IMPOSTORS.items() if head.startswith(start)), "")
         found = Pin(sha256, size)
         if found.contradicts(known.pin) or (impostor and known.pin.sha256 is None):
             raise _mismatch(source, name, f"{path} has {found}{impostor}", known, remedy)
@@ -316,13 +314,6 @@ def _missing(source: Stored, name: str, looked: list[str]) -> Missing:
     return Missing("\n  ".join([f"{name} of {source} is missing; looked at", *looked]))
 
 
-def _impostor(path: Path) -> str:
-    """What the file is, if it begins like something that is served in place of data."""
-    with path.open("rb") as file:
-        head = file.read(256).lstrip().lower()
-    return next((f" ({what})" for start, what in _IMPOSTORS.items() if head.startswith(start)), "")
-
-
 def _place(root: Path, source: GitHub | Hub, name: str) -> Path:
     """A file's path in a mirror or among the downloads. One outside is a UserError: others write the listings."""
     path = PurePosixPath(source.repository, name)
@@ -333,12 +324,6 @@ def _place(root: Path, source: GitHub | Hub, name: str) -> Path:
 
 def _is_pattern(source: Stored, path: str) -> bool:
     return not isinstance(source, Local) and not _SIGNS.isdisjoint(path)
-
-
-def _matches(name: str, pattern: str) -> bool:
-    """Like `Path.glob`: a star does not match a slash."""
-    names, patterns = name.split("/"), pattern.split("/")
-    return len(names) == len(patterns) and all(map(fnmatchcase, names, patterns))
 
 
 def paths_below(root: Path, source: Stored, path: str) -> list[Path]:

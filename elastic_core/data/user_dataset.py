@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -21,8 +22,7 @@ from elastic_core.data.problems import TEMPLATES
 from elastic_core.data.readers import column_names, read_batches
 from elastic_core.errors import UserError
 from elastic_core.rewards import Answer, grade_many
-from elastic_core.rewards.grade import THINK_END
-from elastic_core.rewards.truth import MathTruth
+from elastic_core.rewards.truth import THINK_END, MathTruth
 from elastic_core.system.files import replacing, write_text
 from elastic_core.system.fingerprint import sha256_file
 
@@ -132,19 +132,14 @@ def ungraded(clean: Iterable[pl.DataFrame]) -> list[tuple[int, str]]:
     """Position and answer of the rows in tables of problems whose answer the grader does not accept in a box as its
     own: no response could be right."""
     truths = [row for rows in clean for row in rows.select(ROW, "truth").iter_rows()]
-    boxes = [_box(truth) for _, truth in truths]
-    boxed = [Answer("math", f"{THINK_END}{box}", truth) for (_, truth), box in zip(truths, boxes, strict=True) if box]
+    boxed = []
+    for _, truth in truths:
+        with suppress(ValueError):  # None that the grader reads.
+            known = MathTruth.decode(truth)
+            content = ", ".join(known.answers) if known.match == "all" else known.answers[0]
+            boxed.append(Answer("math", f"{THINK_END}\\boxed{{{content}}}", truth))
     right = {answer.truth for answer, graded in zip(boxed, grade_many(boxed), strict=True) if graded.score == 1}
     return [(row, truth) for row, truth in truths if truth not in right]
-
-
-def _box(truth: str) -> str | None:
-    """The right response; None when the truth is none that the grader reads."""
-    try:
-        known = MathTruth.decode(truth)
-    except ValueError:
-        return None
-    return f"\\boxed{{{', '.join(known.answers) if known.match == 'all' else known.answers[0]}}}"
 
 
 def add(dataset: UserDataset, directory: Path) -> UserDataset:

@@ -27,8 +27,7 @@ from elastic_core.miniature.problems import Problem, draw_problem
 from elastic_core.system.files import replacing
 
 STYLES: tuple[Style, ...] = ("verbose", "medium", "concise")
-DERIVABLE = 5
-"""Most operations a derived or continued solution of 32 tokens can hold."""
+DERIVABLE = 5  # most operations a derived or continued solution of 32 tokens can hold
 
 
 @dataclass(frozen=True)
@@ -36,24 +35,16 @@ class Stage:
     """A stretch of the curriculum. Every field but `name` and `steps` is a range or a probability."""
 
     name: str
-    steps: int
-    """Optimiser steps this stage lasts."""
-    styles: tuple[float, float, float]
-    """Shares of verbose, medium and concise thoughts."""
-    cut: float
-    """Share of examples whose thought is cut."""
-    cut_empty: float = 0.15
-    """Of the cut thoughts, the share with nothing left."""
-    cut_first_pass: float = 0.6
-    """Of the others, the share cut before the first pass through the chain is complete."""
+    steps: int  # optimiser steps this stage lasts
+    styles: tuple[float, float, float]  # shares of verbose, medium and concise thoughts
+    cut: float  # share of examples whose thought is cut
+    cut_empty: float = 0.15  # of the cut thoughts, the share with nothing left
+    cut_first_pass: float = 0.6  # of the others, the share cut before the first pass through the chain is complete
     continued: float = 0.55
     """Of the unfinished thoughts, the share whose solution goes on from where the thought stopped."""
-    rederived: float = 0.15
-    """And the share whose solution starts over, if that fits; the rest guess."""
-    grow: bool = False
-    """Chains grow from 4 to 12 operands over the stage, instead of mixing two ranges."""
-    hard: float = 0.5
-    """Share of hard chains."""
+    rederived: float = 0.15  # and the share whose solution starts over, if that fits; the rest guess
+    grow: bool = False  # chains grow from 4 to 12 operands over the stage, instead of mixing two ranges
+    hard: float = 0.5  # share of hard chains
     hard_operands: tuple[int, int] = (8, 12)
     easy_operands: tuple[int, int] = (3, 6)
     guided: float = 0.0
@@ -66,14 +57,12 @@ class Recipe:
 
     stages: tuple[Stage, ...]
     seed: int = 0
-    batch_size: int = 8
-    """Examples per optimiser step."""
+    batch_size: int = 8  # examples per optimiser step
     rechecks: tuple[float, float, float] = (0.50, 0.35, 0.15)
     """Shares of verbose thoughts that re-check themselves 0, 1 and 2 times."""
     derive_finished: float = 0.35
     """Share of finished thoughts on short chains whose solution derives the answer once more."""
-    newline_before_end: float = 0.15
-    """Share of cut thoughts that end in a newline, as under budget forcing."""
+    newline_before_end: float = 0.15  # share of cut thoughts that end in a newline, as under budget forcing
 
     @property
     def steps(self) -> int:
@@ -87,22 +76,12 @@ def default_recipe(seed: int = 0) -> Recipe:
         seed=seed,
         stages=(
             Stage("grow", 2400, styles=(0.25, 0.35, 0.40), cut=0.60, cut_first_pass=0.85, continued=0.60, grow=True),
-            Stage(
-                "pickup",
-                2400,
-                styles=(0.50, 0.30, 0.20),
-                cut=0.95,
-                cut_empty=0.06,
-                cut_first_pass=0.97,
-                continued=0.85,
-                rederived=0.08,
-                hard=0.75,
-                hard_operands=(7, 12),
-            ),
+            Stage("pickup", 2400, styles=(0.50, 0.30, 0.20), cut=0.95, cut_empty=0.06, cut_first_pass=0.97,
+                  continued=0.85, rederived=0.08, hard=0.75, hard_operands=(7, 12)),
             Stage("mixture", 3200, styles=(0.68, 0.20, 0.12), cut=0.55, guided=0.35),
             Stage("settle", 1000, styles=(0.80, 0.20, 0.00), cut=0.55, guided=0.35),
         ),
-    )
+    )  # fmt: skip
 
 
 def consolidation_recipe(seed: int = 0) -> Recipe:
@@ -240,14 +219,7 @@ def write_corpus(recipe: Recipe, path: Path) -> None:
     """Write the corpus as parquet, one `Example` a row, in training order."""
     import polars as pl
 
-    schema: dict[str, Any] = {
-        "input_ids": pl.List(pl.Int32),
-        "loss_mask": pl.List(pl.Int8),
-        "stage": pl.String,
-        "question": pl.String,
-        "kind": pl.String,
-        "cut": pl.Boolean,
-        "guided": pl.Boolean,
-    }
+    schema: dict[str, Any] = {"input_ids": pl.List(pl.Int32), "loss_mask": pl.List(pl.Int8)}
+    schema |= dict.fromkeys(("stage", "question", "kind"), pl.String) | dict.fromkeys(("cut", "guided"), pl.Boolean)
     with replacing(path) as temporary:
         pl.DataFrame(list(examples(recipe)), schema=schema, orient="row").write_parquet(temporary)

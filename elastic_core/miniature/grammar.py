@@ -96,12 +96,8 @@ def vocabulary() -> Mapping[str, int]:
 def pieces_pattern() -> str:
     """The regular expression that cuts a text into tokens, longest alternative first."""
     pieces = [p for p in vocabulary() if not p.startswith("<unused")]
-    return "|".join(_escape(p) for p in sorted(pieces, key=len, reverse=True))
-
-
-def _escape(piece: str) -> str:
     # re.escape writes "\ " and "\<newline>", which Oniguruma, the engine inside `tokenizers`, reads literally too.
-    return re.escape(piece).replace("\\\n", "\\n")
+    return "|".join(re.escape(p).replace("\\\n", "\\n") for p in sorted(pieces, key=len, reverse=True))
 
 
 @cache
@@ -153,8 +149,7 @@ OPENING: dict[Style, str] = {
 }
 RECHECK = f"{NEWLINE}Wait, let me check this again."
 _NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven")
-_MOST_EASY = 5
-"""Operations of the longest easy problem."""
+_MOST_EASY = 5  # operations of the longest easy problem
 OPERATIONS_PER_STEP = 4
 
 
@@ -163,8 +158,7 @@ class Segment:
     """A stretch of a thought."""
 
     text: str
-    operations_done: int
-    """Operations of the first pass whose result stands written once this segment is complete."""
+    operations_done: int  # operations of the first pass whose result stands written once this segment is complete
 
 
 def thought(problem: Problem, style: Style, num_rechecks: int) -> list[Segment]:
@@ -234,12 +228,8 @@ def _guided() -> tuple[Any, Markers, Strategy, set[int]]:
 
 
 def guided_chain(problem: Problem, think: int | None, solution: Callable[[int], str]) -> Trajectory:
-    """An ideal conversation of ReasonFlux-Zero about a problem.
-
-    Args:
-        think: tokens after which navigator and solver are cut; None lets them finish.
-        solution: the last text, from the number of operations that the solver has written.
-    """
+    """An ideal conversation of ReasonFlux-Zero about a problem; navigator and solver are cut after `think` tokens
+    (None: never), and `solution` gives the last text, from the number of operations that the solver has written."""
     tokenizer, markers, strategy, operations = _guided()
     budget = Budget(think, None)
     prompt = chat_prompt(tokenizer, strategy.prompt(problem.question, budget))

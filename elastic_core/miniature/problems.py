@@ -30,8 +30,7 @@ MIN_TOTAL, MAX_TOTAL = 10, 99
 MIN_FIRST, MAX_FIRST = 10, 60
 _SIGNED_DIGITS = tuple(x for x in range(-9, 10) if x)
 
-DATA_SOURCE = "miniature"
-"""Prefix of the benchmark names: `miniature-easy` and `miniature-hard`."""
+DATA_SOURCE = "miniature"  # prefix of the benchmark names: `miniature-easy` and `miniature-hard`
 TRAIN, VALIDATION = f"{DATA_SOURCE}-train", f"{DATA_SOURCE}-validation"
 NUM_VALIDATION = 32
 """Problems per level that validate during training: of a split of their own, neither trained on nor reported."""
@@ -58,13 +57,11 @@ class MiniatureParameters(BaseModel):
 class Problem:
     """One chain, its intermediate results included."""
 
-    question: str
-    """As the user writes it: `36+6-4+8=?`."""
+    question: str  # as the user writes it: `36+6-4+8=?`
     answer: int
     operations: tuple[str, ...]
     """Everything after the first operand: `("+6", "-4", "+8")`."""
-    totals: tuple[int, ...]
-    """The running total before each operation and at the end: `(36, 42, 38, 46)`."""
+    totals: tuple[int, ...]  # the running total before each operation and at the end: `(36, 42, 38, 46)`
 
 
 def split_of(question: str) -> Split:

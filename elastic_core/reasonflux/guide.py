@@ -39,8 +39,7 @@ FIELDS = ("category", "direction", "method", "knowledge", "flow")
 
 MAX_CHARACTERS = 50_000
 """Of a reply that are read: a model may repeat text to its limit, and patterns and parsers must stay fast."""
-MAX_STEPS = 16
-"""Most steps that a problem is solved in; a longer list is cut off."""
+MAX_STEPS = 16  # most steps that a problem is solved in; a longer list is cut off
 
 _FIELD = re.compile(rf"^[\s*_#>\"'`-]*({'|'.join(FIELDS)})s?[*_\"'`]*\s*[:=]\s*(.*)$", re.IGNORECASE)
 _LISTED = re.compile(r"^\s*(?:[-*•]\s+|\(?(?:step\s*)?\d{1,3}\s*[.):]\s*)(.*\S)", re.IGNORECASE)
@@ -67,12 +66,8 @@ def load_script(name: str) -> Script:
 
 
 class Guide:
-    """Writes the requests of a conversation and reads its replies.
-
-    Args:
-        tokenizer: the solver's, and most often the navigator's too.
-        library: the templates that `retriever` searches.
-    """
+    """Writes the requests of a conversation and reads its replies. The tokenizer is the solver's, and most often the
+    navigator's too; `library` has the templates that `retriever` searches."""
 
     def __init__(
         self, tokenizer: Any, markers: Markers, library: Mapping[str, Template], retriever: Retriever, script: Script
@@ -80,8 +75,8 @@ class Guide:
         # A copy: one tokenizer must not encode here while another thread decodes with it.
         self.tokenizer = copy.deepcopy(tokenizer)
         self.markers = markers
-        self._library, self._retriever, self._script = library, retriever, script
-        self._retrieved = lru_cache(maxsize=65_536)(self._retrieve)
+        self._library, self._script = library, script
+        self._retrieved = lru_cache(maxsize=65_536)(lambda query: retriever.retrieve([query])[0][0].template)
         self._turn = lru_cache(maxsize=None)(self._encoded_turn)
 
     @property
@@ -111,11 +106,14 @@ class Guide:
 
     def adjust(self, template: Template) -> str:
         """The request to adjust the plan's flow to a template."""
-        return _rendered(self._script.adjust, template=template)
+        adjusted: str = _compiled(self._script.adjust).render(template=template)
+        return adjusted
 
     def request(self, name: str, step: int = 0, num_steps: int = 0) -> str:
         """One of the script's other requests, by its name."""
-        return _rendered(getattr(self._script, name), step=step, num_steps=num_steps, max_steps=MAX_STEPS)
+        values = {"step": step, "num_steps": num_steps, "max_steps": MAX_STEPS}
+        written: str = _compiled(getattr(self._script, name)).render(values)
+        return written
 
     def turn(self, request: str, ended: bool = False) -> Ids:
         """A request up to where the next reply begins; `ended` says that the reply before it has its end-of-text."""
@@ -148,9 +146,6 @@ class Guide:
         longest = max(len(self.turn(self.adjust(template))) for template in self._library.values())
         return len(self.opening) + others + longest + MAX_STEPS * steps
 
-    def _retrieve(self, query: str) -> Template:
-        return self._retriever.retrieve([query])[0][0].template
-
     def _encoded_turn(self, text: str) -> Ids:
         """End of the reply, a user turn, and the beginning of the next reply with its thought closed."""
         before, after = self._glue
@@ -159,15 +154,9 @@ class Guide:
     @cached_property
     def _glue(self) -> tuple[Ids, Ids]:
         """What the chat template puts between a reply and the next user message, and between that and its reply."""
-        rendered = self.tokenizer.apply_chat_template(
-            [
-                {"role": "user", "content": "?"},
-                {"role": "assistant", "content": _REPLY},
-                {"role": "user", "content": _REQUEST},
-            ],
-            add_generation_prompt=True,
-            tokenize=False,
-        )
+        turns = (("user", "?"), ("assistant", _REPLY), ("user", _REQUEST))
+        messages = [{"role": role, "content": content} for role, content in turns]
+        rendered = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         before, _, after = rendered.partition(_REPLY)[2].partition(_REQUEST)
         encode = self.tokenizer.encode
         return tuple(encode(before, add_special_tokens=False)), tuple(encode(after, add_special_tokens=False))
@@ -179,19 +168,12 @@ class Interpreter:
 
     The conversation's tokens are the solver's, and with them the row, its budgets and its counts. The navigator reads
     their text, its own replies too, through its own chat template and tokenizer: both know exactly what the row holds.
-
-    Args:
-        prompt: of the solver.
-
-    Attributes:
-        prefix: the conversation so far in the navigator's tokens.
-
-    Raises:
-        ValueError: as `question_of`.
+    `prompt` is the solver's. ValueError as `question_of`.
     """
 
     def __init__(self, navigator: Guide, solver: Guide, prompt: Ids) -> None:
         self.end_of_text = navigator.markers.end_of_text
+        # The conversation so far in the navigator's tokens.
         self.prefix: Ids = (*chat_prompt(navigator.tokenizer, question_of(solver, prompt)), *navigator.opening)
         self._navigator, self._solver = navigator, solver
 
@@ -210,11 +192,8 @@ class Interpreter:
 
 
 def question_of(guide: Guide, prompt: Ids) -> str:
-    """The user's message in a prompt of the guide's chat template.
-
-    Raises:
-        ValueError: when the tokenizer does not give back what the template writes around it.
-    """
+    """The user's message in a prompt of the guide's chat template. ValueError when the tokenizer does not give back
+    what the template writes around it."""
     before, _, after = chat_text(guide.tokenizer, _QUESTION).partition(_QUESTION)
     text: str = guide.tokenizer.decode(prompt, clean_up_tokenization_spaces=False)
     if not text.startswith(before) or not text.endswith(after):
@@ -262,10 +241,6 @@ def parse_steps(reply: str) -> list[str]:
         document = _value(reply, "[", "]")
         listed = [_text(item) for item in document] if isinstance(document, list) else []
     return [step for step in listed if step][:MAX_STEPS]
-
-
-def _rendered(source: str, **values: Any) -> str:
-    return _compiled(source).render(**values)
 
 
 @lru_cache

@@ -16,7 +16,9 @@ from os import cpu_count
 from typing import NamedTuple
 
 from elastic_core.rewards.code import grade_code
-from elastic_core.rewards.grade import (
+from elastic_core.rewards.math import grade_math
+from elastic_core.rewards.response import grade_choice
+from elastic_core.rewards.truth import (
     ATTEMPTS,
     FIRST_WAIT,
     GRADERS,
@@ -26,8 +28,6 @@ from elastic_core.rewards.grade import (
     grader,
     solution_of,
 )
-from elastic_core.rewards.math import grade_math
-from elastic_core.rewards.response import grade_choice
 
 KINDS = tuple(sorted(GRADERS))  # kinds that `grade` takes
 
@@ -45,8 +45,7 @@ def grade(kind: str, response: str, truth: str) -> Grade:
 
     Args:
         kind: one of `KINDS`.
-        response: the model's text, think-end included as text; without one there is no credit, and only what follows
-            the last one is read.
+        response: the model's text; only what follows its last think-end is read, and without one there is no credit.
         truth: as `elastic_core.rewards.truth` encodes it; for a choice its letter.
 
     Raises:

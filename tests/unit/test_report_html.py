@@ -18,8 +18,7 @@ from matplotlib.colors import to_rgb
 
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
-from elastic_core.rewards.grade import GradeStatus
-from elastic_core.rewards.truth import MathTruth
+from elastic_core.rewards.truth import GradeStatus, MathTruth
 from elastic_core.statistics.budgets import anytime_accuracy
 from elastic_core.statistics.cost import TOKENS, cell_costs, with_work
 from elastic_core.trajectory import SolutionFinish, ThinkFinish

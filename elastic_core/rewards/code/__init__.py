@@ -20,19 +20,16 @@ from elastic_core.rewards.code.harness import as_json
 from elastic_core.rewards.code.harness.checker import CALL, UNDEFINED, VERDICT
 from elastic_core.rewards.code.processors import slot
 from elastic_core.rewards.code.sandbox import ProgramFailed, Sandbox, SandboxFailed, require_sandbox
-from elastic_core.rewards.grade import NO_ANSWER, Grade, GradeStatus, grader
 from elastic_core.rewards.response import extract_code
-from elastic_core.rewards.truth import CodeTest, CodeTruth
+from elastic_core.rewards.truth import NO_ANSWER, CodeTest, CodeTruth, Grade, GradeStatus, grader
 
 TEST_SECONDS = 10.0
 """Of a test, in the program's own time (`OwnTime`), and of what a test program makes of an answer; or twice the
 problem's own limit, where that is more, which is made for faster languages."""
-
 PROGRAM_SECONDS = 60.0
 SECONDS_PER_TEST = 2.0  # of all tests together: a minute, or two seconds for each test, where that is more
 
 MEMORY = 1 << 30  # bytes of a process; or the problem's own limit, where that is more
-
 MAX_ANSWERS = 32 << 20  # bytes of all that a program answers to a test program
 
 _CHECKER_MEMORY, _MEMORY_PER_CHARACTER = 4 << 30, 1 << 10
@@ -94,8 +91,7 @@ class _Clock:
     """Deadlines of a program's tests, in seconds of its sandbox. It starts with the program, not the sandbox."""
 
     def __init__(self, truth: CodeTruth, sandbox: Sandbox) -> None:
-        self._now = sandbox.now
-        self._each = test_seconds(truth)
+        self._now, self._each = sandbox.now, test_seconds(truth)
         self.end = self._now() + program_seconds(truth)
 
     def next(self) -> float:
@@ -123,7 +119,7 @@ def _run_stdin(program: str, truth: CodeTruth) -> None:
     with Sandbox("stdin", _limits(truth, test_seconds(truth)), _packages(program)) as sandbox:
         sandbox.ready()
         clock = _Clock(truth, sandbox)
-        sandbox.send(_encode(program), clock.next())
+        sandbox.send(program.encode("utf-8", "surrogatepass"), clock.next())
         for test in truth.tests:
             output = _print(sandbox, test, clock.next())
             _require_same(same_output, output, test.output, truth)
@@ -140,7 +136,7 @@ def _require_same(same: Callable[..., bool], given: Any, expected: Any, truth: C
 
 def _print(sandbox: Sandbox, test: CodeTest, deadline: float) -> bytes:
     """What the program prints for a test's input."""
-    with _file(_encode(test.input)) as source, _file() as target:
+    with _file(test.input.encode("utf-8", "surrogatepass")) as source, _file() as target:
         sandbox.send(b"", deadline, [source, target])
         answer = sandbox.receive(deadline)
         if not answer:
@@ -180,11 +176,13 @@ def _run_functional(program: str, truth: CodeTruth) -> None:
             longest = _FREE_ANSWER + _LONGER_THAN_EXPECTED * len(test.output)
             answer = _ask(sandbox, ["solve", truth.method, lines], clock.next(), longest)
             try:
-                value = _value(answer)
-            except ProgramFailed:
+                value = as_json(_read(answer, "value"))
+            except (ProgramFailed, ValueError, TypeError, AttributeError, RecursionError) as error:
                 for line in lines:  # the failure may be the test's
                     _json(line)
-                raise
+                if isinstance(error, ProgramFailed):
+                    raise
+                raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"an answer that is none: {error}") from None
             _require_same(same_value, value, expected, truth)
 
 
@@ -206,14 +204,6 @@ def _load(sandbox: Sandbox, program: str, clock: _Clock) -> list[str]:
 def _ask(sandbox: Sandbox, request: list[Any], deadline: float, longest: int = _FREE_ANSWER) -> bytes:
     sandbox.send(json.dumps(request).encode(), deadline)
     return sandbox.receive(deadline, longest)
-
-
-def _value(answer: bytes) -> Any:
-    content = _read(answer, "value")
-    try:
-        return as_json(content)
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"an answer that is none: {error}") from None
 
 
 def _read(answer: bytes, key: str) -> Any:
@@ -256,23 +246,15 @@ def _run_check(program: str, truth: CodeTruth) -> None:
             left -= len(answer)
             checker.send(answer, clock.end)
             message = checker.receive(clock.next())
-        _judge(message)
-
-
-def _judge(message: bytes) -> None:
-    verdicts = {"wrong": GradeStatus.WRONG, "error": GradeStatus.RUNTIME_ERROR}
     verdict = message.removeprefix(VERDICT).decode()
     if verdict == "nothing":
         raise ValueError("the test program asks nothing of a solution; expected one that calls it")
     if verdict.startswith(UNDEFINED):
-        names = verdict.removeprefix(UNDEFINED)
-        raise ValueError(f"the test program uses {names}, which it does not define; expected its own helpers in it")
+        undefined = verdict.removeprefix(UNDEFINED)
+        raise ValueError(f"the test program uses {undefined}, which it does not define; expected its own helpers in it")
     if verdict != "correct":
+        verdicts = {"wrong": GradeStatus.WRONG, "error": GradeStatus.RUNTIME_ERROR}
         raise ProgramFailed(verdicts[verdict], "the test program failed")
-
-
-def _encode(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
 
 
 def same_output(given: bytes, expected: str, *, floats: bool = False) -> bool:

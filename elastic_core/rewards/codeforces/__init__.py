@@ -44,8 +44,7 @@ _ID = re.compile(r"([1-9][0-9]*)([A-Z]+[0-9]*)")
 
 @dataclass(frozen=True, eq=False)
 class Standings:
-    """The rated participants of a contest. ValueError when the columns differ in number, or hold something that is no
-    number."""
+    """The rated participants of a contest. ValueError when the columns differ in number, or hold a NaN or infinity."""
 
     contest: int
     problems: Mapping[str, float | None]  # points by index; None where solving it counts 1, as in ICPC contests
@@ -125,11 +124,8 @@ def expected_rank(rating: float, opponents: np.ndarray) -> float:
 
 
 def contest_rating(rank: float, opponents: np.ndarray) -> float:
-    """The rating at which `rank` is expected among opponents of these ratings, by bisection to TOLERANCE.
-
-    Ranks that no rating explains are at the bounds: the last ones at LOWEST_RATING, the first at the best opponent's
-    rating and HEADROOM.
-    """
+    """The rating at which `rank` is expected among opponents of these ratings, by bisection to TOLERANCE. Ranks that no
+    rating explains are at the bounds: LOWEST_RATING, and the best opponent's rating and HEADROOM."""
     low, high = LOWEST_RATING, max(LOWEST_RATING, float(opponents.max()) + HEADROOM)
     while high - low > TOLERANCE:
         middle = (low + high) / 2
@@ -162,42 +158,23 @@ def rating(
 
     Args:
         results: success of each attempt, at least one, by problem id. What is no problem id is a ValueError.
-        standings: by contest.
         users: number of users by rating.
     """
-    attempted = _by_contest(results)
+    attempted: defaultdict[int, dict[str, Sequence[bool]]] = defaultdict(dict)
+    for (contest, index), id in sorted((split_id(id), id) for id in results):
+        attempted[contest][index] = results[id]
     usable = [c for c in attempted if c in standings and len(standings[c].ratings) >= MIN_PARTICIPANTS]
     if not usable:
         return None
-    rated = {
-        contest: contest_rating(
-            rank(score(standings[contest].problems, attempted[contest]), standings[contest]),
-            standings[contest].ratings,
-        )
-        for contest in usable
-    }
+    rated = {}
+    for contest in usable:
+        reached = rank(score(standings[contest].problems, attempted[contest]), standings[contest])
+        rated[contest] = contest_rating(reached, standings[contest].ratings)
     low, high = _interval(np.array(list(rated.values())))
     mean = float(np.mean(list(rated.values())))
-    return CodeforcesRating(
-        rating=mean,
-        low=low,
-        high=high,
-        percentile=percentile(mean, users),
-        percentile_low=percentile(low, users),
-        percentile_high=percentile(high, users),
-        contests=rated,
-        unknown_problems=tuple(
-            f"{c}{index}" for c in usable for index in attempted[c] if index not in standings[c].problems
-        ),
-    )
-
-
-def _by_contest(results: Mapping[str, Sequence[bool]]) -> dict[int, dict[str, Sequence[bool]]]:
-    """Attempts by contest and index, in the order of both."""
-    contests: defaultdict[int, dict[str, Sequence[bool]]] = defaultdict(dict)
-    for (contest, index), id in sorted((split_id(id), id) for id in results):
-        contests[contest][index] = results[id]
-    return dict(contests)
+    middle, lowest, highest = (percentile(value, users) for value in (mean, low, high))
+    unknown = (f"{c}{index}" for c in usable for index in attempted[c] if index not in standings[c].problems)
+    return CodeforcesRating(mean, low, high, middle, lowest, highest, rated, tuple(unknown))
 
 
 def _interval(ratings: np.ndarray) -> tuple[float, float]:

@@ -70,11 +70,9 @@ class _Saved(BaseModel):
 
 
 def from_api(standings: Any, rating_changes: Any) -> Standings:
-    """The `result` of contest.standings and of contest.ratingChanges as one.
-
-    Participants are those who took part officially and whose rating the contest changed; of a team, its first member.
-    ValueError names what is missing; NoData when no participant was rated.
-    """
+    """The `result` of contest.standings and of contest.ratingChanges as one, for those who took part officially and
+    whose rating the contest changed (of a team its first member). ValueError names what is missing; NoData when no
+    participant was rated."""
     try:
         before = {change["handle"]: change["oldRating"] for change in rating_changes}
         official = [row for row in standings["rows"] if row["party"]["participantType"] == "CONTESTANT"]
@@ -97,12 +95,9 @@ def from_api(standings: Any, rating_changes: Any) -> Standings:
 
 def save(directory: Path, contest: int, standings: Standings | NoData) -> None:
     """Keep the standings of a contest, or that there are none: the file appears whole or not at all."""
-    content: dict[str, Any] = {"contest": contest}
-    if isinstance(standings, NoData):
-        content["without_data"] = str(standings)
-    else:
-        content |= vars(standings)
-    with replacing(_file(directory, contest)) as temporary:
+    content = {"without_data": str(standings)} if isinstance(standings, NoData) else vars(standings)
+    content = {"contest": contest} | content
+    with replacing(directory / f"{contest}.json") as temporary:
         temporary.write_bytes(orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY))
 
 
@@ -112,9 +107,10 @@ def load(directory: Path, contests: Iterable[int]) -> tuple[dict[int, Standings]
     found: dict[int, Standings] = {}
     missing = []
     for contest in sorted(set(contests)):
-        if not _file(directory, contest).exists():
+        path = directory / f"{contest}.json"
+        if not path.exists():
             missing.append(contest)
-        elif isinstance(standings := _read(directory, contest), Standings):
+        elif isinstance(standings := _read(path, contest), Standings):
             found[contest] = standings
     return found, missing
 
@@ -200,8 +196,7 @@ def _result(response: httpx.Response, body: bytes, method: str) -> Any:
     raise DownloadError(said)
 
 
-def _read(directory: Path, contest: int) -> Standings | NoData:
-    path = _file(directory, contest)
+def _read(path: Path, contest: int) -> Standings | NoData:
     try:
         saved = _Saved.model_validate_json(path.read_bytes())
         if saved.contest != contest:
@@ -214,7 +209,3 @@ def _read(directory: Path, contest: int) -> Standings | NoData:
         # Of thousands of numbers the first that is wrong will do.
         why = "{loc}: {msg}".format(**error.errors()[0]) if isinstance(error, ValidationError) else error
         raise UserError(f"{path} is broken: {why}; delete it and fetch the standings again") from error
-
-
-def _file(directory: Path, contest: int) -> Path:
-    return directory / f"{contest}.json"

@@ -61,10 +61,8 @@ def _expanded(parts: Iterable[str]) -> tuple[str, ...]:
     result: list[str] = []
     for part in parts:
         if _PM.search(part) and not bracketed(part):
-            result += (
-                _MP.sub("-", _PM.sub("+", part)).removeprefix("+").strip(),
-                _MP.sub("+", _PM.sub("-", part)).strip(),
-            )
+            plus, minus = _MP.sub("-", _PM.sub("+", part)), _MP.sub("+", _PM.sub("-", part))
+            result += (plus.removeprefix("+").strip(), minus.strip())
         else:
             result.append(part)
     return tuple(result)
@@ -126,16 +124,12 @@ def solutions(text: str) -> tuple[str, str] | None:
     if r"\cap" in joints:
         if len(sets) > 2 or any(len(one) > 1 for one in sets):
             return None
-        return _both(variable, *(one[0] for one in sets))
+        ((one,), (other,)) = sets  # must be bounded on different sides
+        low, high = (one, other) if one.high == r"\infty" else (other, one)
+        if low.high != r"\infty" or high.low != r"-\infty":
+            return None
+        return variable, str(_Interval(low.left, low.low, high.high, high.right))
     return variable, r"\cup ".join(str(interval) for one in sets for interval in one)
-
-
-def _both(variable: str, one: _Interval, other: _Interval) -> tuple[str, str] | None:
-    """Two that are bounded on different sides."""
-    low, high = (one, other) if one.high == r"\infty" else (other, one)
-    if low.high != r"\infty" or high.low != r"-\infty":
-        return None
-    return variable, str(_Interval(low.left, low.low, high.high, high.right))
 
 
 def _sides(text: str) -> tuple[list[str], list[str]]:

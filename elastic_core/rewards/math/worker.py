@@ -134,8 +134,11 @@ def _equal(answer: str, accepted: str, tolerance: float | None) -> bool:
     if _is_number(given) and _is_number(wanted):
         if tolerance is not None and _difference(given, wanted, relative=False) <= tolerance:
             return True
-        is_rounded = _is_rounded(given, answer)
-        if is_rounded != _is_rounded(wanted, accepted) and not (is_rounded and wanted.is_rational):
+        # A single decimal may stand for a number that no decimal equals.
+        is_rounded, is_wanted_rounded = (
+            bool(each.is_Rational) and "." in text for each, text in ((given, answer), (wanted, accepted))
+        )
+        if is_rounded != is_wanted_rounded and not (is_rounded and wanted.is_rational):
             # math-verify rounds to six places instead, by which all small numbers are equal.
             return _difference(given, wanted, relative=True) <= float(CLOSE_ENOUGH)
     if isinstance(given, Eq) or isinstance(wanted, Eq):
@@ -157,11 +160,6 @@ def _equal_equations(given: Any, wanted: Any) -> bool:
     one, other = (fraction(together(equation.lhs - equation.rhs))[0] for equation in (given, wanted))
     factor = simplify(one / other)
     return bool(factor.is_number and factor.is_finite and factor.is_nonzero)
-
-
-def _is_rounded(expression: Any, text: str) -> bool:
-    """A single decimal, which may stand for a number that no decimal equals."""
-    return bool(expression.is_Rational) and "." in text
 
 
 def _is_number(expression: Any) -> bool:

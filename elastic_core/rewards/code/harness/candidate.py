@@ -43,10 +43,8 @@ class Candidate:
 
     def load(self, program: str) -> dict[str, Any]:
         # Bytes, like a file's: a lone surrogate is then a syntax error and does not end this process.
-        exec(
-            compile(program.encode("utf-8", "surrogatepass"), "program.py", "exec", dont_inherit=True),
-            self._module.__dict__,
-        )
+        code = program.encode("utf-8", "surrogatepass")
+        exec(compile(code, "program.py", "exec", dont_inherit=True), self._module.__dict__)
         return {"names": [name for name, value in vars(self._module).items() if callable(value)]}
 
     def call(self, path: list[Any], arguments: Any, keywords: Any) -> dict[str, Any]:
