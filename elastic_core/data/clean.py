@@ -10,6 +10,7 @@ import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -169,14 +170,9 @@ class TableWriter:
             table = piece.to_arrow()
             # Level 1 is as small as the default within a few percent, and several times as fast. A dictionary and
             # statistics would copy texts of 100 MB, and rows are never looked up by them.
-            self._writer = self._writer or pq.ParquetWriter(
-                self._path,
-                table.schema,
-                compression="zstd",
-                compression_level=1,
-                use_dictionary=False,
-                write_statistics=False,
-            )
+            options: dict[str, Any] = {"compression": "zstd", "compression_level": 1}
+            options |= {"use_dictionary": False, "write_statistics": False}
+            self._writer = self._writer or pq.ParquetWriter(self._path, table.schema, **options)
             self._writer.write_table(table)
         self.rows += frame.height
 

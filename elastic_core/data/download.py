@@ -194,7 +194,6 @@ def _host(url: str) -> str:
 
 
 def _refuse_offline() -> None:
-    """A DownloadError where the environment says offline, which the hub's client heeds too."""
     from huggingface_hub import is_offline_mode
 
     if is_offline_mode():

@@ -198,16 +198,11 @@ def read_problems(file: Path) -> list[Problem]:
     frame = pl.read_parquet(file)
     if frame.schema != VERL_SCHEMA:
         raise ValueError(f"{file}: columns {dict(frame.schema)}; expected {dict(VERL_SCHEMA)}")
-    return [
-        Problem(
-            benchmark=row["data_source"],
-            id=row["extra_info"]["id"],
-            question=row["prompt"][-1]["content"],
-            truth=row["reward_model"]["ground_truth"],
-            grader=row["extra_info"]["grader"],
-        )
-        for row in frame.iter_rows(named=True)
-    ]
+    problems = []
+    for row in frame.iter_rows(named=True):
+        question, truth, info = row["prompt"][-1]["content"], row["reward_model"]["ground_truth"], row["extra_info"]
+        problems.append(Problem(row["data_source"], info["id"], question, truth, info["grader"]))
+    return problems
 
 
 class SourceRecord(TypedDict):

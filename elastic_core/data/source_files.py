@@ -16,7 +16,7 @@ from filelock import FileLock
 from pydantic import TypeAdapter, ValidationError
 
 from elastic_core.data.dataset import GitHub, Hub, Local, SourceFile
-from elastic_core.data.download import Listing, Network, Pin
+from elastic_core.data.download import Network, Pin
 from elastic_core.errors import UserError
 from elastic_core.system.files import write_text
 from elastic_core.system.fingerprint import HashCache
@@ -90,12 +90,8 @@ class PinFile:
         for path, pin in found.files.items():
             if pin.contradicts(recorded.files.get(path, UNKNOWN)):
                 raise self.contradiction(key, path, recorded.files[path], pin)
-        return Entry(
-            requested=recorded.requested or found.requested,
-            revision=recorded.revision or found.revision,
-            patterns={**recorded.patterns, **found.patterns},
-            files={**recorded.files, **found.files},
-        )
+        requested, revision = recorded.requested or found.requested, recorded.revision or found.revision
+        return Entry(requested, revision, {**recorded.patterns, **found.patterns}, {**recorded.files, **found.files})
 
     def _read(self) -> dict[str, Entry]:
         try:
@@ -105,10 +101,8 @@ class PinFile:
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
-            raise UserError(
-                f"{self.path}: not a record of sources ({where}: {first['msg']}); "
-                "restore it, or delete it to record anew"
-            ) from None
+            what = f"not a record of sources ({where}: {first['msg']})"
+            raise UserError(f"{self.path}: {what}; restore it, or delete it to record anew") from None
 
 
 def source_key(source: GitHub | Hub | Local) -> str:
@@ -216,7 +210,7 @@ class Store:
         if not isinstance(source, Hub):
             raise Missing(f"{pattern} of {source}: a pattern needs a mirror that has files which match it")
         try:
-            listing = self._listing(network, source)
+            listing = network.listing(source, self._held(source).revision or source.revision)
         except DownloadError as error:
             looked = [f"{_place(self.mirror, source, pattern)}: nothing matches"] if self.mirror else []
             raise _missing(source, pattern, [*looked, f"{source}: {error}"]) from error
@@ -254,14 +248,11 @@ class Store:
             self.hashes.renamed(part, target)
             return replace(found, path=target)
 
-    def _listing(self, network: Network, source: Hub) -> Listing:
-        return network.listing(source, self._held(source).revision or source.revision)
-
     def _listed(self, network: Network, source: GitHub | Hub, name: str, known: _Known) -> tuple[str, Pin]:
         """The commit to download from, and what the hub says of the file."""
         if isinstance(source, GitHub):
             return source.commit, UNKNOWN
-        listing = self._listing(network, source)
+        listing = network.listing(source, self._held(source).revision or source.revision)
         if name not in listing.files:
             raise UserError(f"{source} has no file {name} at commit {listing.commit}")
         self.pins.record(source_key(source), Entry(source.revision, listing.commit))

@@ -81,9 +81,8 @@ class UserDataset:
         return raw.filter(~pl.col(ROW).is_in(list(self.left_out)))
 
     def _problems(self, raw: pl.DataFrame) -> pl.DataFrame:
-        columns = {"question": pl.col(self.question)}
-        columns["truth"] = _truth(self.answer) if self.rationales else pl.col(self.answer)
-        columns |= {"id": pl.col(self.id)} if self.id else {}
+        truth = _truth(self.answer) if self.rationales else pl.col(self.answer)
+        columns = {"question": pl.col(self.question), "truth": truth} | ({"id": pl.col(self.id)} if self.id else {})
         return self._used(raw).select(ROW, **{name: column.str.strip_chars() for name, column in columns.items()})
 
     def _conversations(self, raw: pl.DataFrame) -> pl.DataFrame:
@@ -160,7 +159,16 @@ def add(dataset: UserDataset, directory: Path) -> UserDataset:
 
 def load(directory: Path) -> dict[str, Dataset]:
     """Data sets recorded below `directory`, by name. A record that `add` did not write is a UserError."""
-    return {dataset.name: dataset for dataset in map(_read, sorted(directory.glob("*.json")))}
+    found = {}
+    for file in sorted(directory.glob("*.json")):
+        try:
+            values = json.loads(file.read_text())
+            recorded = UserDataset(**{**values, "left_out": tuple(values.get("left_out", ()))})
+            found[recorded.name] = recorded.dataset(directory)
+        except (TypeError, ValueError) as error:
+            reason = f"not a data set of `elastic data add` ({error}); delete it and add it again"
+            raise UserError(f"{file}: {reason}") from None
+    return found
 
 
 def describe(file: Path) -> tuple[str, str]:
@@ -168,14 +176,6 @@ def describe(file: Path) -> tuple[str, str]:
     if not file.is_file():
         raise UserError(f"{file}: no such file")
     return str(file.resolve()), sha256_file(file)
-
-
-def _read(file: Path) -> Dataset:
-    try:
-        values = json.loads(file.read_text())
-        return UserDataset(**{**values, "left_out": tuple(values.get("left_out", ()))}).dataset(file.parent)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{file}: not a data set of `elastic data add` ({error}); delete it and add it again") from None
 
 
 def _is_rationale(answer: str) -> pl.Expr:

@@ -135,14 +135,8 @@ def _example(rng: random.Random, recipe: Recipe, stage: Stage, problem: Problem)
     mentioned = _operations_mentioned(thinking, len(problem.operations))
     answer = [*encode(grammar.solution(problem, kind, mentioned)), ids[EOS]]
     prompt = prompt_ids(problem.question)
-    return Example(
-        input_ids=[*prompt, *thinking, *ending, *answer],
-        loss_mask=[0] * len(prompt) + [1] * len(thinking) + [0 if cut else 1] * len(ending) + [1] * len(answer),
-        stage=stage.name,
-        question=problem.question,
-        kind=kind,
-        cut=cut,
-    )
+    mask = [0] * len(prompt) + [1] * len(thinking) + [0 if cut else 1] * len(ending) + [1] * len(answer)
+    return Example([*prompt, *thinking, *ending, *answer], mask, stage.name, problem.question, kind, cut)
 
 
 def _guided_example(rng: random.Random, recipe: Recipe, stage: Stage, problem: Problem) -> Example:
@@ -157,15 +151,8 @@ def _guided_example(rng: random.Random, recipe: Recipe, stage: Stage, problem: P
     whole = grammar.guided_chain(problem, None, lambda num_solved: grammar.solution(problem, "direct", num_solved))
     cut = rng.random() < stage.cut
     run = grammar.guided_chain(problem, rng.randrange(whole.think_tokens) if cut else None, solution)
-    return Example(
-        input_ids=[*run.prompt_ids, *run.response_ids],
-        loss_mask=[0] * len(run.prompt_ids) + [int(not forced) for forced in run.forced],
-        stage=stage.name,
-        question=problem.question,
-        kind=kinds[-1],
-        cut=cut,
-        guided=True,
-    )
+    ids, mask = [*run.prompt_ids, *run.response_ids], [0] * len(run.prompt_ids) + [int(not each) for each in run.forced]
+    return Example(ids, mask, stage.name, problem.question, kinds[-1], cut, guided=True)
 
 
 def _draw_operands(rng: random.Random, stage: Stage, progress: float) -> int:

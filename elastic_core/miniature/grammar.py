@@ -182,10 +182,8 @@ def _spelled_steps(problem: Problem, verbose: bool) -> list[Segment]:
     segments = []
     for i, operation in enumerate(problem.operations):
         before, after = problem.totals[i], problem.totals[i + 1]
-        lead = f" we have {before}," if verbose else ""
-        word = " first " if i == 0 else " then "
-        segments.append(Segment(f"{lead}{word}{before}{operation}={after}", i + 1))
-        segments.append(Segment(".", i + 1))
+        lead, word = f" we have {before}," if verbose else "", " first " if i == 0 else " then "
+        segments += [Segment(f"{lead}{word}{before}{operation}={after}", i + 1), Segment(".", i + 1)]
     return segments
 
 
@@ -252,8 +250,7 @@ def guided_chain(problem: Problem, think: int | None, solution: Callable[[int], 
 
 def _replies(problem: Problem) -> Iterator[str]:
     """What navigator and solver say before the final answer."""
-    plan = plan_of(problem.question)
-    counts = divided(len(problem.operations))
+    plan, counts = plan_of(problem.question), divided(len(problem.operations))
     yield NEWLINE.join(f"{name}: {text}" for name, text in asdict(plan).items())
     yield f"flow: {plan.flow}"
     yield NEWLINE.join(f"{number}. {count} steps" for number, count in enumerate(counts, 1))

@@ -106,14 +106,12 @@ class Guide:
 
     def adjust(self, template: Template) -> str:
         """The request to adjust the plan's flow to a template."""
-        adjusted: str = _compiled(self._script.adjust).render(template=template)
-        return adjusted
+        return str(_compiled(self._script.adjust).render(template=template))
 
     def request(self, name: str, step: int = 0, num_steps: int = 0) -> str:
         """One of the script's other requests, by its name."""
         values = {"step": step, "num_steps": num_steps, "max_steps": MAX_STEPS}
-        written: str = _compiled(getattr(self._script, name)).render(values)
-        return written
+        return str(_compiled(getattr(self._script, name)).render(values))
 
     def turn(self, request: str, ended: bool = False) -> Ids:
         """A request up to where the next reply begins; `ended` says that the reply before it has its end-of-text."""
@@ -121,8 +119,8 @@ class Guide:
         return ids[1:] if ended and ids[0] in self.markers.end_of_text else ids
 
     def encoded(self, text: str) -> Ids:
-        """The tokens of a text from elsewhere, such as a request made of a user's library, without control tokens that
-        it spells out."""
+        """The tokens of a text, such as a request made of a user's library, without control tokens that it spells
+        out."""
         ids = self.tokenizer.encode(text, add_special_tokens=False)
         return tuple(i for i in ids if i not in self.control)
 
@@ -134,9 +132,8 @@ class Guide:
     def control(self) -> frozenset[int]:
         """Tokens that control and say nothing."""
         markers = self.markers
-        return frozenset(
-            (*self.tokenizer.all_special_ids, markers.think_start, markers.think_end, *markers.end_of_text)
-        )
+        thinking = (markers.think_start, markers.think_end)
+        return frozenset((*self.tokenizer.all_special_ids, *thinking, *markers.end_of_text))
 
     @cached_property
     def max_forced_tokens(self) -> int:
@@ -166,9 +163,8 @@ class Interpreter:
     """Between a solver and a navigator whose tokenizers differ: text passes from one to the other, as in the published
     program. Control tokens do not pass: what a navigator thinks becomes plain words.
 
-    The conversation's tokens are the solver's, and with them the row, its budgets and its counts. The navigator reads
-    their text, its own replies too, through its own chat template and tokenizer: both know exactly what the row holds.
-    `prompt` is the solver's. ValueError as `question_of`.
+    The conversation's tokens, budgets and counts are the solver's. The navigator reads their text, its own replies too,
+    through its own chat template and tokenizer. `prompt` is the solver's. ValueError as `question_of`.
     """
 
     def __init__(self, navigator: Guide, solver: Guide, prompt: Ids) -> None:
@@ -226,7 +222,7 @@ class Plan:
 
 def parse_plan(reply: str) -> Plan | None:
     """The plan, or None where no field that the library could be searched by is found."""
-    reply = _shortened(reply)
+    reply = reply[-MAX_CHARACTERS:].replace("\0", "")
     document = _value(reply, "{", "}")
     fields = dict(_named(document)) if isinstance(document, dict) else {}
     plan = Plan(**{name: fields.get(name) or _line(reply, name) for name in FIELDS})
@@ -235,7 +231,7 @@ def parse_plan(reply: str) -> Plan | None:
 
 def parse_steps(reply: str) -> list[str]:
     """Numbered or bulleted lines, or the texts of a JSON list; at most `MAX_STEPS`, none where nothing is listed."""
-    reply = _shortened(reply)
+    reply = reply[-MAX_CHARACTERS:].replace("\0", "")
     listed = [match[1].strip() for line in reply.splitlines() if (match := _LISTED.match(line))]
     if not listed:
         document = _value(reply, "[", "]")
@@ -248,10 +244,6 @@ def _compiled(source: str) -> Any:
     from jinja2 import Environment, StrictUndefined
 
     return Environment(undefined=StrictUndefined, autoescape=False).from_string(source)
-
-
-def _shortened(reply: str) -> str:
-    return reply[-MAX_CHARACTERS:].replace("\0", "")
 
 
 def _value(reply: str, begin: str, end: str) -> Any:

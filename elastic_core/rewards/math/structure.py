@@ -100,14 +100,11 @@ def sides_of(equation: str) -> tuple[list[str], list[str]]:
     return sides, rounded
 
 
-class _Interval(NamedTuple):
-    left: str
-    low: str
-    high: str
-    right: str
+_Interval = tuple[str, str, str, str]  # left bracket, low, high, right bracket
 
-    def __str__(self) -> str:
-        return f"{self.left}{self.low},{self.high}{self.right}"
+
+def _written(interval: _Interval) -> str:
+    return "{}{},{}{}".format(*interval)
 
 
 def solutions(text: str) -> tuple[str, str] | None:
@@ -125,11 +122,11 @@ def solutions(text: str) -> tuple[str, str] | None:
         if len(sets) > 2 or any(len(one) > 1 for one in sets):
             return None
         ((one,), (other,)) = sets  # must be bounded on different sides
-        low, high = (one, other) if one.high == r"\infty" else (other, one)
-        if low.high != r"\infty" or high.low != r"-\infty":
+        low, high = (one, other) if one[2] == r"\infty" else (other, one)
+        if low[2] != r"\infty" or high[1] != r"-\infty":
             return None
-        return variable, str(_Interval(low.left, low.low, high.high, high.right))
-    return variable, r"\cup ".join(str(interval) for one in sets for interval in one)
+        return variable, _written(low[:2] + high[2:])
+    return variable, r"\cup ".join(_written(interval) for one in sets for interval in one)
 
 
 def _sides(text: str) -> tuple[list[str], list[str]]:
@@ -155,10 +152,10 @@ def _intervals(text: str, variable: str) -> list[_Interval]:
     if len(signs) == 2:
         if signs[0] in (">", "\\geq"):
             sides, signs = sides[::-1], [_MIRRORED[sign] for sign in signs[::-1]]
-        return [_Interval(_bracket(signs[0], "(["), sides[0], sides[2], _bracket(signs[1], ")]"))]
+        return [(_bracket(signs[0], "(["), sides[0], sides[2], _bracket(signs[1], ")]"))]
     sign, bound = (signs[0], sides[1]) if sides[0] == variable else (_MIRRORED[signs[0]], sides[0])
-    below = _Interval("(", r"-\infty", bound, _bracket(sign, ")]"))
-    above = _Interval(_bracket(sign, "(["), bound, r"\infty", ")")
+    below = ("(", r"-\infty", bound, _bracket(sign, ")]"))
+    above = (_bracket(sign, "(["), bound, r"\infty", ")")
     return [below, above] if sign == "\\neq" else [below] if sign in ("<", "\\leq") else [above]
 
 
