@@ -28,7 +28,7 @@ from typing import Any
 import polars as pl
 
 from elastic_core.data import decontaminate
-from elastic_core.data.clean import Batches, file_batches, num_rows, remove_leftovers, write_clean, write_final
+from elastic_core.data.clean import file_batches, num_rows, remove_leftovers, write_clean, write_final
 from elastic_core.data.dataset import ROW, Dataset, Form, Generated
 from elastic_core.data.decontaminate import Questions
 from elastic_core.data.fetch import FetchedDataset
@@ -98,7 +98,21 @@ def build(
         _place(sets.clean_file(entry), directory / CLEAN / file.name)
         _place(file, directory / file.name)
         removed.append(pl.read_parquet(file.with_name(REMOVED)))
-        records[entry.name] = _record(entry, plan.fetched.get(entry.name), counts)
+        fetched = plan.fetched.get(entry.name)
+        sources = fetched.files if fetched else ()
+        records[entry.name] = DatasetRecord(
+            file=f"{entry.name}.parquet",
+            split=entry.split,
+            domain=entry.domain,
+            form=entry.form,
+            grader=entry.grader,
+            prompt=entry.prompt,
+            source=str(entry.source),
+            revision=fetched.revision if fetched else None,
+            licence=entry.licence,
+            files=[SourceRecord(file=each.name, sha256=each.sha256, bytes=each.bytes) for each in sources],
+            **counts,
+        )
         on_done(entry.name)
     with replacing(directory / REMOVED) as temporary:
         pl.concat(removed).write_parquet(temporary)
@@ -131,7 +145,13 @@ class Sets:
             if not target.exists():
                 named = next((other for other in self.plan.datasets if other.name == entry.ids), None)
                 ids = pl.read_parquet(self.clean_file(named), columns=["id"])["id"] if named else None
-                write_clean(entry, self._raw(entry), target, ids)
+                if not isinstance(entry.source, Generated):
+                    raw = file_batches(entry, [file.path for file in self.plan.fetched[entry.name].files])
+                elif self.plan.miniature is None:
+                    raise UserError(f"data.miniature: missing; the data set {entry.name} is generated from it")
+                else:
+                    raw = iter([(str(entry.source), generated(entry.name, self.plan.miniature))])
+                write_clean(entry, raw, target, ids)
         return target
 
     def clean_file(self, entry: Dataset) -> Path:
@@ -189,13 +209,6 @@ class Sets:
         measured = ("evaluation", "validation")
         return [each for each in self.plan.datasets if each.form in _WITH_QUESTIONS and each.split in measured]
 
-    def _raw(self, entry: Dataset) -> Batches:
-        if isinstance(entry.source, Generated):
-            if self.plan.miniature is None:
-                raise UserError(f"data.miniature: missing; the data set {entry.name} is generated from it")
-            return iter([(str(entry.source), generated(entry.name, self.plan.miniature))])
-        return file_batches(entry, [file.path for file in self.plan.fetched[entry.name].files])
-
     def _finish(self, entry: Dataset, target: Path) -> Counts:
         clean = self.clean_file(entry)
         left_out, overlap = pl.DataFrame(schema=decontaminate.REMOVED), dict[str, OverlapRecord]()
@@ -248,23 +261,6 @@ def _place(file: Path, target: Path) -> None:
             os.link(file, temporary)
         except OSError:
             shutil.copyfile(file, temporary)
-
-
-def _record(entry: Dataset, fetched: FetchedDataset | None, counts: Counts) -> DatasetRecord:
-    files = fetched.files if fetched else ()
-    return DatasetRecord(
-        file=f"{entry.name}.parquet",
-        split=entry.split,
-        domain=entry.domain,
-        form=entry.form,
-        grader=entry.grader,
-        prompt=entry.prompt,
-        source=str(entry.source),
-        revision=fetched.revision if fetched else None,
-        licence=entry.licence,
-        files=[SourceRecord(file=file.name, sha256=file.sha256, bytes=file.bytes) for file in files],
-        **counts,
-    )
 
 
 def _questions(entry: Dataset, clean: Path) -> Questions:

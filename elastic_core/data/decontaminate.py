@@ -187,7 +187,19 @@ def _equal_questions(train: Ngrams, evaluation: Ngrams) -> pl.DataFrame:
 
 
 def _shared_ngrams(train: Ngrams, evaluation: Ngrams, common: int | None) -> pl.DataFrame:
-    shared = _common_ngrams(train, evaluation)
+    """The first n-gram of each training row that the evaluation set has, and where it has it first. Words are compared,
+    so a collision of hashes can only hide an n-gram of the evaluation set behind another: for 10^6 of them with
+    probability 10^12 / 2^65, less than 10^-7."""
+    ours, theirs = (
+        pl.DataFrame({"hash": ngrams.hashes, f"{side}_start": ngrams.starts, f"{side}_row": ngrams.rows})
+        for side, ngrams in (("train", train), ("evaluation", evaluation))
+    )
+    candidates = ours.join(theirs.unique("hash", keep="first", maintain_order=True), on="hash")
+    same = np.ones(candidates.height, dtype=bool)
+    for offset in range(train.length):
+        word = train.words.gather(candidates["train_start"] + offset)
+        same &= (word == evaluation.words.gather(candidates["evaluation_start"] + offset)).to_numpy()
+    shared = candidates.filter(same)
     if common is not None:
         shared = shared.filter(pl.col("train_row").n_unique().over("evaluation_start") <= common)
     # The first n-gram in the evaluation set is also in the lowest row.
@@ -198,19 +210,3 @@ def _shared_ngrams(train: Ngrams, evaluation: Ngrams, common: int | None) -> pl.
         kind=pl.lit(f"{train.length}-gram"),
         evidence=evaluation.text(shared["evaluation_start"]),
     )
-
-
-def _common_ngrams(train: Ngrams, evaluation: Ngrams) -> pl.DataFrame:
-    """Every n-gram of the training set that the evaluation set has, and where it has it first. Words are compared, so a
-    collision of hashes can only hide an n-gram of the evaluation set behind another: for 10^6 of them with probability
-    10^12 / 2^65, less than 10^-7."""
-    ours, theirs = (
-        pl.DataFrame({"hash": ngrams.hashes, f"{side}_start": ngrams.starts, f"{side}_row": ngrams.rows})
-        for side, ngrams in (("train", train), ("evaluation", evaluation))
-    )
-    candidates = ours.join(theirs.unique("hash", keep="first", maintain_order=True), on="hash")
-    same = np.ones(candidates.height, dtype=bool)
-    for offset in range(train.length):
-        word = train.words.gather(candidates["train_start"] + offset)
-        same &= (word == evaluation.words.gather(candidates["evaluation_start"] + offset)).to_numpy()
-    return candidates.filter(same)

@@ -96,7 +96,13 @@ class Network:
             return  # All had arrived, and the fetch ended before it was checked.
         _refuse_offline()
         part.parent.mkdir(parents=True, exist_ok=True)
-        url, login = _address(source, name, commit)
+        url, login = source.url(name) if isinstance(source, GitHub) else "", dict[str, str]()
+        if isinstance(source, Hub):
+            from huggingface_hub import hf_hub_url
+            from huggingface_hub.utils import build_hf_headers
+
+            url = hf_hub_url(source.repository, name, repo_type="dataset", revision=commit)
+            login = build_hf_headers()
         host = _host(url)
         most = MAX_BYTES if size is None else size
         try:
@@ -177,16 +183,6 @@ class Network:
                     if self.stop.is_set():
                         raise CancelledError
                     counted.write(piece)
-
-
-def _address(source: GitHub | Hub, name: str, commit: str) -> tuple[str, Mapping[str, str]]:
-    """A file's URL, and the headers that log in there."""
-    if isinstance(source, GitHub):
-        return source.url(name), {}
-    from huggingface_hub import hf_hub_url
-    from huggingface_hub.utils import build_hf_headers
-
-    return hf_hub_url(source.repository, name, repo_type="dataset", revision=commit), build_hf_headers()
 
 
 def _host(url: str) -> str:

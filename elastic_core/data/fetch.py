@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
@@ -113,7 +113,16 @@ def _fetched(store: Store, datasets: Sequence[Dataset], run: Callable[..., Itera
     files: dict[tuple[Stored, SourceFile], list[Fetched]] = {(want.source, want.file): [] for want in wanted}
     for (want, _), found in zip(calls, fetched, strict=True):
         files[want.source, want.file].append(found)
-    return {dataset.name: _assembled(dataset, files, store) for dataset in datasets}
+    assembled = {}
+    for dataset in datasets:
+        source, revision, mine = dataset.source, None, dict[str, Fetched]()
+        if not isinstance(source, Generated):
+            mine = {each.name: each for file in dataset.files for each in files[source, file]}
+            pinned = all(file.sha256 for file in dataset.files) and _COMMIT.fullmatch(source.revision)
+            is_fixed = isinstance(source, Local) or pinned
+            revision = source.revision if is_fixed else store.pins.entry(source_key(source)).revision
+        assembled[dataset.name] = FetchedDataset(tuple(mine[name] for name in sorted(mine)), revision)
+    return assembled
 
 
 def _outcome(store: Store, function: Callable[..., T], want: Wanted, *args: str) -> T | UserError:
@@ -127,16 +136,3 @@ def _outcome(store: Store, function: Callable[..., T], want: Wanted, *args: str)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             error = OSError(f"the disk of {store.sources} is full; make room and fetch again to go on from there")
         return UserError(f"{what}: {error}")
-
-
-def _assembled(
-    dataset: Dataset, files: Mapping[tuple[Stored, SourceFile], list[Fetched]], store: Store
-) -> FetchedDataset:
-    source = dataset.source
-    if isinstance(source, Generated):
-        return FetchedDataset((), None)
-    found = {fetched.name: fetched for file in dataset.files for fetched in files[source, file]}
-    pinned = all(file.sha256 for file in dataset.files) and _COMMIT.fullmatch(source.revision)
-    is_fixed = isinstance(source, Local) or pinned
-    revision = source.revision if is_fixed else store.pins.entry(source_key(source)).revision
-    return FetchedDataset(tuple(found[name] for name in sorted(found)), revision)

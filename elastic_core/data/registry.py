@@ -148,15 +148,11 @@ def all_datasets(user_directory: Path) -> dict[str, Dataset]:
     users = user_dataset.load(user_directory)
     for name in users.keys() & REGISTRY.keys():
         raise UserError(f'{user_directory / name}.json: "{name}" is a data set of the registry; choose another name')
-    return {name: _or_stand_in(entry, user_directory / STAND_INS) for name, entry in REGISTRY.items()} | users
-
-
-def _or_stand_in(entry: Dataset, directory: Path) -> Dataset:
-    """The data set with its stand-in rows, if they were written below `directory`; else itself."""
-    file = stand_in_file(entry, directory) if entry.files else None
-    if file is None or not file.exists():
-        return entry
-    return replace(entry, source=Local(directory), files=(SourceFile(file.name),), rows=None)
+    known, directory = dict(REGISTRY), user_directory / STAND_INS
+    for name, entry in REGISTRY.items():
+        if entry.files and (file := stand_in_file(entry, directory)).exists():
+            known[name] = replace(entry, source=Local(directory), files=(SourceFile(file.name),), rows=None)
+    return known | users
 
 
 def stand_in_file(entry: Dataset, directory: Path) -> Path:

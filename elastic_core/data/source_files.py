@@ -181,7 +181,12 @@ class Store:
     def fetch(self, want: Wanted, name: str) -> Fetched:
         """A file from the first place that has it; none, or one that is not what it must be, is a UserError."""
         source, known, looked = want.source, self._known(want, name), []
-        for path, downloaded in self._places(source, name):
+        if isinstance(source, Local):
+            places = [(source.directory / name, False)]
+        else:
+            mirrored = [(_place(self.mirror, source, name), False)] if self.mirror else []
+            places = [*mirrored, (_place(self.sources, source, name), True)]
+        for path, downloaded in places:
             if not path.is_file():
                 looked.append(f"{path}: no such file")
             elif known.pin.sha256 is None and (downloaded or self.network is None):
@@ -197,13 +202,6 @@ class Store:
         except DownloadError as error:
             address = source.url(name) if isinstance(source, GitHub) else str(source)
             raise _missing(source, name, [*looked, f"{address}: {error}"]) from error
-
-    def _places(self, source: Stored, name: str) -> list[tuple[Path, bool]]:
-        """Where to look, in this order, and whether it is where downloads go."""
-        if isinstance(source, Local):
-            return [(source.directory / name, False)]
-        mirrored = [(_place(self.mirror, source, name), False)] if self.mirror else []
-        return [*mirrored, (_place(self.sources, source, name), True)]
 
     def _matched_upstream(self, network: Network, source: Stored, pattern: str) -> tuple[tuple[str, ...], str]:
         """Names that match on the hub, and the commit."""

@@ -114,7 +114,11 @@ def examples(recipe: Recipe) -> Iterator[Example]:
     for stage in recipe.stages:
         num = stage.steps * recipe.batch_size
         for i in range(num):
-            problem = draw_problem(rng, _draw_operands(rng, stage, progress=i / num))
+            if stage.grow:  # The last twentieth already trains on full length.
+                num_operands = rng.randint(3, min(12, 4 + int(9 * (i / num) / 0.95)))
+            else:
+                num_operands = rng.randint(*(stage.hard_operands if rng.random() < stage.hard else stage.easy_operands))
+            problem = draw_problem(rng, num_operands)
             draw = _guided_example if rng.random() < stage.guided else _example
             yield draw(rng, recipe, stage, problem)
 
@@ -153,13 +157,6 @@ def _guided_example(rng: random.Random, recipe: Recipe, stage: Stage, problem: P
     run = grammar.guided_chain(problem, rng.randrange(whole.think_tokens) if cut else None, solution)
     ids, mask = [*run.prompt_ids, *run.response_ids], [0] * len(run.prompt_ids) + [int(not each) for each in run.forced]
     return Example(ids, mask, stage.name, problem.question, kinds[-1], cut, guided=True)
-
-
-def _draw_operands(rng: random.Random, stage: Stage, progress: float) -> int:
-    if stage.grow:
-        # The last twentieth already trains on full length.
-        return rng.randint(3, min(12, 4 + int(9 * progress / 0.95)))
-    return rng.randint(*(stage.hard_operands if rng.random() < stage.hard else stage.easy_operands))
 
 
 def _encode_thought(problem: Problem, style: Style, num_rechecks: int) -> tuple[list[int], list[int]]:

@@ -100,15 +100,13 @@ def pieces_pattern() -> str:
     return "|".join(re.escape(p).replace("\\\n", "\\n") for p in sorted(pieces, key=len, reverse=True))
 
 
-@cache
-def _pieces() -> re.Pattern[str]:
-    return re.compile(pieces_pattern())
+_PIECES = re.compile(pieces_pattern())
 
 
 def encode(text: str) -> list[int]:
     """Token ids of a text, as the tokenizer gives them, some fifty times faster."""
     ids = vocabulary()
-    return [ids[piece] for piece in _pieces().findall(text)]
+    return [ids[piece] for piece in _PIECES.findall(text)]
 
 
 def prompt_ids(question: str) -> list[int]:

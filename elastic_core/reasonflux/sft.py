@@ -36,7 +36,6 @@ _SUFFIXES = (".json", ".jsonl", ".parquet")
 _PIECE_ROWS = 512
 _EMPTY: tuple[Any, ...] = (None, "", [], {})  # how alpaca files say that a row has no value
 ROWS = pl.Schema({"input_ids": pl.List(pl.Int32), "loss_mask": pl.List(pl.Int8)})
-_BETWEEN_REPLIES = "\n\n"
 TABLE_COLUMNS = ("benchmark", "problem", "strategy", "grade_status", "thinking", "solution")
 """Of the trajectory table that is distilled."""
 
@@ -205,7 +204,8 @@ def distilled(thinking: str, solution: str, template: ChatTemplate) -> str:
     turns = [turn.rpartition(THINK_END)[2].strip() for turn in thinking.split(template.end) if THINK_END in turn]
     if not turns:
         return f"{template.opening}{thinking.removeprefix(template.opening)}{THINK_END}{solution}"
-    return f"{template.opening}{_BETWEEN_REPLIES.join(filter(None, turns))}{template.closing}{solution.strip()}"
+    thought = "\n\n".join(filter(None, turns))
+    return f"{template.opening}{thought}{template.closing}{solution.strip()}"
 
 
 def write_alpaca(rows: list[dict[str, str]], file: Path) -> None:

@@ -4,7 +4,7 @@ its last block of code), in linear time."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from elastic_core.models.special_tokens import Markers
@@ -68,7 +68,14 @@ def response_texts(tokenizer: Any, markers: Markers, trajectories: Iterable[Traj
     parts = [_parts(markers, *response) for response in responses]
     marker = (markers.think_end,) if markers.thinks else ()
     distinct = list(dict.fromkeys([marker, *(ids for pair in parts for ids in pair if ids is not None)]))
-    decoded = dict(zip(distinct, _decode(tokenizer, distinct), strict=True))
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        # In Rust and without the lock of the interpreter; transformers' own batch is a loop in Python.
+        decoded_texts = backend.decode_batch(distinct, skip_special_tokens=False)
+    else:
+        options = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
+        decoded_texts = [tokenizer.decode(ids, **options) for ids in distinct]
+    decoded = dict(zip(distinct, decoded_texts, strict=True))
     texts = [
         ResponseText(decoded[thinking], None if solution is None else decoded[solution].removeprefix(decoded[marker]))
         for thinking, solution in parts
@@ -84,15 +91,6 @@ def _parts(markers: Markers, ids: Ids, solution_start: int | None) -> tuple[Ids,
         return ids[:end], None
     before = solution_start - markers.thinks
     return ids[:before], ids[before:end]
-
-
-def _decode(tokenizer: Any, sequences: Sequence[Ids]) -> list[str]:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is not None:
-        # In Rust and without the lock of the interpreter; transformers' own batch is a loop in Python.
-        decoded: list[str] = backend.decode_batch(sequences, skip_special_tokens=False)
-        return decoded
-    return [tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False) for ids in sequences]
 
 
 def last_boxed(text: str) -> str | None:

@@ -54,14 +54,10 @@ def accepts(answer: str, truth: MathTruth, leaf: Leaf) -> bool | None:
 
     if truth.match == "any":
         return _any(equal(text, accepted) for accepted in truth.answers)
-    return _any(_matched(parts, truth.answers, equal) for parts in _readings(text))
-
-
-def _readings(text: str) -> list[list[str]]:
-    """The answers that a text gives; `1,200` may be two or one."""
     group = parts_of(text)
     parts = list(group.parts) if group and group.brackets in ("", "{}") else [text]
-    return [parts, [text]] if number(text) and len(parts) > 1 else [parts]
+    readings = [parts, [text]] if number(text) and len(parts) > 1 else [parts]  # `1,200` may be two answers or one
+    return _any(_matched(reading, truth.answers, equal) for reading in readings)
 
 
 def _equal_quantity(text: str, accepted: str, truth: MathTruth, leaf: Leaf) -> bool | None:

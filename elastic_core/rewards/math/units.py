@@ -115,7 +115,10 @@ def split_unit(text: str) -> tuple[str, str]:
     trailing = _TRAILING_BUT_DEGREES if TRIGONOMETRY.search(text) else _TRAILING
     if (match := trailing.search(text)) and match.start():
         name = unit(match[0])
-        is_unit = name.count("%") <= 1 and not name.endswith("/") and _may_be_unit(match[0])
+        # A known unit, or words that name what was counted: `5\text{ ways}`, and not `5\text{ or 6}`.
+        words = [word.lower() for word in re.findall(r"[a-zA-Z]+", match[0].replace(r"\text", " "))]
+        is_unit = name.count("%") <= 1 and not name.endswith("/") and len(words) <= _MAX_WORDS
+        is_unit = is_unit and _NOT_UNITS.isdisjoint(words) and bool(_UNIT_TEXT.fullmatch(match[0]))
         return (text[: match.start()].rstrip(), name) if is_unit else (text, "")
     if (match := _BARE.search(text)) and number(text[: match.start()]) and _is_known(unit(match[1])):
         return text[: match.start()], unit(match[1])
@@ -209,12 +212,6 @@ def _worth(name: str) -> tuple[Fraction, Counter[str]] | None:
         for unit_of_base, power in inner[1].items():
             powers[unit_of_base] += power * exponent
     return factor, powers
-
-
-def _may_be_unit(text: str) -> bool:
-    """A known unit, or words that name what was counted: `5\text{ ways}`, and not `5\text{ or 6}`."""
-    words = [word.lower() for word in re.findall(r"[a-zA-Z]+", text.replace(r"\text", " "))]
-    return len(words) <= _MAX_WORDS and _NOT_UNITS.isdisjoint(words) and bool(_UNIT_TEXT.fullmatch(text))
 
 
 def unit(text: str) -> str:

@@ -126,7 +126,7 @@ def _number_of_code(code: str, *_: Any) -> Any:
 def _equal(answer: str, accepted: str, tolerance: float | None) -> bool:
     """Whether two normal texts are the same mathematics."""
     from math_verify import verify
-    from sympy import Eq, Expr, simplify
+    from sympy import Eq, Expr, fraction, simplify, together
 
     given, wanted = _parse(answer), _parse(accepted)
     if given is None or wanted is None:
@@ -142,7 +142,13 @@ def _equal(answer: str, accepted: str, tolerance: float | None) -> bool:
             # math-verify rounds to six places instead, by which all small numbers are equal.
             return _difference(given, wanted, relative=True) <= float(CLOSE_ENOUGH)
     if isinstance(given, Eq) or isinstance(wanted, Eq):
-        return isinstance(given, Eq) and isinstance(wanted, Eq) and _equal_equations(given, wanted)
+        if not isinstance(given, Eq) or not isinstance(wanted, Eq):
+            return False
+        # Equal when one is the other times a number, as `y-2x=1` and `y=2x+1`. To math-verify all equations without
+        # real solutions are equal.
+        one, other = (fraction(together(equation.lhs - equation.rhs))[0] for equation in (given, wanted))
+        factor = simplify(one / other)
+        return bool(factor.is_number and factor.is_finite and factor.is_nonzero)
     if isinstance(given, Expr) and isinstance(wanted, Expr) and (given.is_Symbol or wanted.is_Symbol):
         return bool(simplify(given - wanted) == 0)  # math-verify compares a variable by its name alone
     # Its own deadline is an alarm; ours is outside.
@@ -150,16 +156,6 @@ def _equal(answer: str, accepted: str, tolerance: float | None) -> bool:
         return False
     # It takes all numbers below its precision for zero.
     return not (_is_number(given) and _is_number(wanted)) or _difference(given, wanted, relative=True) <= PRECISION
-
-
-def _equal_equations(given: Any, wanted: Any) -> bool:
-    """Whether one is the other times a number, as `y-2x=1` and `y=2x+1`. To math-verify all equations without real
-    solutions are equal."""
-    from sympy import fraction, simplify, together
-
-    one, other = (fraction(together(equation.lhs - equation.rhs))[0] for equation in (given, wanted))
-    factor = simplify(one / other)
-    return bool(factor.is_number and factor.is_finite and factor.is_nonzero)
 
 
 def _is_number(expression: Any) -> bool:

@@ -114,18 +114,14 @@ def stdin() -> None:
             channel.close()
             os.closerange(3, _MAX_DESCRIPTORS)
             apply_filter(program_filter)
-            # Returning ends the process as any Python program ends: output flushed, threads joined, exit code set.
-            return _run_as_main(program, names)
+            module = ModuleType("__main__")
+            module.__dict__.update(names, __name__="__main__")
+            sys.modules["__main__"] = module
+            exec(compile(program, "program.py", "exec", dont_inherit=True), module.__dict__)
+            return  # That ends the process as any Python program ends: output flushed, threads joined, exit code set.
         os.close(source)
         os.close(target)
         _, status = os.waitpid(child, 0)
         with suppress(ProcessLookupError):  # What a test left behind, should it have found a way to.
             os.kill(-1, signal.SIGKILL)
         channel.send(HEADER.pack(status))
-
-
-def _run_as_main(program: bytes, names: dict[str, object]) -> None:
-    module = ModuleType("__main__")
-    module.__dict__.update(names, __name__="__main__")
-    sys.modules["__main__"] = module
-    exec(compile(program, "program.py", "exec", dont_inherit=True), module.__dict__)
