@@ -52,7 +52,12 @@ def clean_batches(entry: Dataset, batches: Batches, ids: pl.Series | None = None
             if entry.form is Form.PROBLEMS:
                 rows = _problems(rows, done, ids)
             if "id" in rows.columns:
-                _check_ids(rows, seen)
+                bad_rows(rows, pl.col("id").is_null(), "the id is missing or null; expected one")
+                found = set(rows["id"])
+                again, earlier = ~pl.col("id").is_first_distinct(), pl.col("id").is_in(list(found & seen))
+                bad_rows(rows, again, "id {id} occurs a second time; expected each once")
+                bad_rows(rows, earlier, "id {id} is also in an earlier row; expected each once")
+                seen |= found
         except BadRow as error:
             raise _refusal(entry, file, error) from None
         done += rows.height
@@ -128,16 +133,6 @@ def _problems(rows: pl.DataFrame, done: int, ids: pl.Series | None) -> pl.DataFr
     if "starter_code" not in rows.columns:
         rows = rows.with_columns(pl.lit(None, pl.String).alias("starter_code"))
     return rows.select(pl.col(name).cast(dtype) for name, dtype in PROBLEMS.items())
-
-
-def _check_ids(rows: pl.DataFrame, seen: set[str]) -> None:
-    bad_rows(rows, pl.col("id").is_null(), "the id is missing or null; expected one")
-    found = set(rows["id"])
-    if len(found) < rows.height:
-        bad_rows(rows, ~pl.col("id").is_first_distinct(), "id {id} occurs a second time; expected each once")
-    if found & seen:
-        bad_rows(rows, pl.col("id").is_in(list(found & seen)), "id {id} is also in an earlier row; expected each once")
-    seen |= found
 
 
 def _refusal(entry: Dataset, file: str, error: BadRow) -> UserError:

@@ -23,7 +23,6 @@ from elastic_core.errors import UserError
 T = TypeVar("T")
 
 NUM_THREADS = 4
-_COMMIT = re.compile("[0-9a-f]{40}")
 _HINT = (
     "Without a network, give a mirror by `--mirror DIR`, the setting data.mirror or ELASTIC_DATA_MIRROR: a directory "
     "laid out as <owner>/<repository>/<path in repository>."
@@ -118,7 +117,7 @@ def _fetched(store: Store, datasets: Sequence[Dataset], run: Callable[..., Itera
         source, revision, mine = dataset.source, None, dict[str, Fetched]()
         if not isinstance(source, Generated):
             mine = {each.name: each for file in dataset.files for each in files[source, file]}
-            pinned = all(file.sha256 for file in dataset.files) and _COMMIT.fullmatch(source.revision)
+            pinned = all(file.sha256 for file in dataset.files) and re.fullmatch("[0-9a-f]{40}", source.revision)
             is_fixed = isinstance(source, Local) or pinned
             revision = source.revision if is_fixed else store.pins.entry(source_key(source)).revision
         assembled[dataset.name] = FetchedDataset(tuple(mine[name] for name in sorted(mine)), revision)

@@ -116,8 +116,17 @@ class LengthSummary(TypedDict):
 def prompt_lengths(tokenizer: Any, prompts: Sequence[str]) -> np.ndarray:
     """Tokens of each prompt, `len(chat_prompt(tokenizer, prompt))`, on all cores: shape (prompts,), int64. A
     transformers tokenizer without a chat template is a ValueError."""
+    lengths: list[int] = []
     with _parallel_tokenizers():
-        lengths = [length for chunk in _chunks(prompts) for length in _chunk_lengths(tokenizer, chunk)]
+        for chunk in _chunks(prompts):
+            ids = tokenizer.apply_chat_template(
+                [[{"role": "user", "content": prompt}] for prompt in chunk],
+                add_generation_prompt=True,
+                return_dict=False,
+                # No masks, and no warning about lengths beyond the model's: to find them is what this is for.
+                tokenizer_kwargs={"return_attention_mask": False, "verbose": False},
+            )
+            lengths += map(len, ids)
     return np.array(lengths, dtype=np.int64)
 
 
@@ -128,18 +137,6 @@ def summarize_lengths(lengths: np.ndarray | None) -> LengthSummary | None:
     # Linear interpolation would give a length between two prompts, which holds fewer of them than it says.
     median, p90, p99, longest = map(int, np.percentile(lengths, [50, 90, 99, 100], method="inverted_cdf"))
     return LengthSummary(median=median, p90=p90, p99=p99, max=longest)
-
-
-def _chunk_lengths(tokenizer: Any, prompts: Sequence[str]) -> list[int]:
-    ids = tokenizer.apply_chat_template(
-        [[{"role": "user", "content": prompt}] for prompt in prompts],
-        add_generation_prompt=True,
-        tokenize=True,
-        return_dict=False,
-        # No masks, and no warning about lengths beyond the model's: to find them is what this is for.
-        tokenizer_kwargs={"return_attention_mask": False, "verbose": False},
-    )
-    return [len(row) for row in ids]
 
 
 def _chunks(prompts: Sequence[str]) -> Iterator[Sequence[str]]:

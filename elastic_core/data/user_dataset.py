@@ -26,7 +26,6 @@ from elastic_core.rewards.truth import THINK_END, MathTruth
 from elastic_core.system.files import replacing, write_text
 from elastic_core.system.fingerprint import sha256_file
 
-_FILES = "files"  # of the copies, below the records
 _NOT_CHOSEN = ("name", "file", "sha256", "origin")
 _RATIONALE = r"(?s)^(?:(.*)\n)?[ \t]*####[ \t]*([^\n]*)$"
 _MARKS = r"<<[^<>]*>>"
@@ -146,7 +145,7 @@ def add(dataset: UserDataset, directory: Path) -> UserDataset:
     recorded. The copy is called by its content, so that several data sets share one. UserError when the file changed
     since it was described."""
     origin = Path(dataset.file)
-    copy = Path(_FILES, dataset.sha256[:12], origin.name)
+    copy = Path("files", dataset.sha256[:12], origin.name)
     if not (directory / copy).exists():
         with replacing(directory / copy) as temporary:
             shutil.copyfile(origin, temporary)

@@ -98,10 +98,7 @@ def _draw_chain(rng: random.Random, num_operands: int) -> Problem | None:
 def generate(level: Level, num: int, seed: int, split: Split = "train") -> list[Problem]:
     """Distinct problems of a level, in an order that depends on level, seed and split only: a larger `num` extends the
     same list. Use "tune" wherever a result decides about the recipe; "evaluation" is for reported numbers only.
-
-    Raises:
-        ValueError: an unknown level or split.
-    """
+    ValueError for an unknown level or split."""
     if level not in OPERANDS:
         raise ValueError(f"unknown miniature level {level!r}: expected one of {', '.join(LEVELS)}")
     if split not in SPLITS:

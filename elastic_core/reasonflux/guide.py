@@ -46,23 +46,9 @@ _LISTED = re.compile(r"^\s*(?:[-*•]\s+|\(?(?:step\s*)?\d{1,3}\s*[.):]\s*)(.*\S
 _COMMA_BEFORE_END = re.compile(r",\s*([}\]])")
 
 
-@dataclass(frozen=True)
-class Script:
-    """The wording of every request, as jinja2 templates. See scripts/reasonflux.toml."""
-
-    plan: str
-    plan_again: str
-    adjust: str
-    extract: str
-    extract_again: str
-    instruct: str
-    solve: str
-    final: str
-
-
-def load_script(name: str) -> Script:
-    """A script by name: "reasonflux", "published" or "miniature"."""
-    return Script(**tomllib.loads((SCRIPTS / f"{name}.toml").read_text(encoding="utf-8")))
+def load_script(name: str) -> dict[str, str]:
+    """The wording of every request, as jinja2 templates by name: "reasonflux", "published" or "miniature"."""
+    return tomllib.loads((SCRIPTS / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 class Guide:
@@ -70,7 +56,12 @@ class Guide:
     navigator's too; `library` has the templates that `retriever` searches."""
 
     def __init__(
-        self, tokenizer: Any, markers: Markers, library: Mapping[str, Template], retriever: Retriever, script: Script
+        self,
+        tokenizer: Any,
+        markers: Markers,
+        library: Mapping[str, Template],
+        retriever: Retriever,
+        script: Mapping[str, str],
     ) -> None:
         # A copy: one tokenizer must not encode here while another thread decodes with it.
         self.tokenizer = copy.deepcopy(tokenizer)
@@ -82,7 +73,7 @@ class Guide:
     @property
     def plan_request(self) -> str:
         """What is added to the question in the first turn."""
-        return self._script.plan.strip()
+        return self._script["plan"].strip()
 
     @cached_property
     def opening(self) -> Ids:
@@ -106,12 +97,12 @@ class Guide:
 
     def adjust(self, template: Template) -> str:
         """The request to adjust the plan's flow to a template."""
-        return str(_compiled(self._script.adjust).render(template=template))
+        return str(_compiled(self._script["adjust"]).render(template=template))
 
     def request(self, name: str, step: int = 0, num_steps: int = 0) -> str:
         """One of the script's other requests, by its name."""
         values = {"step": step, "num_steps": num_steps, "max_steps": MAX_STEPS}
-        return str(_compiled(getattr(self._script, name)).render(values))
+        return str(_compiled(self._script[name]).render(values))
 
     def turn(self, request: str, ended: bool = False) -> Ids:
         """A request up to where the next reply begins; `ended` says that the reply before it has its end-of-text."""

@@ -77,9 +77,10 @@ def test_navigator_and_solver_talk_without_a_thought_and_are_graded(wording: Any
 
 def test_the_published_words_are_asked_where_they_are_published() -> None:
     script = load_script("published")
-    assert "You are a math tutor guiding a student to solve a math problem" in script.instruct
+    assert "You are a math tutor guiding a student to solve a math problem" in script["instruct"]
     assert (
-        "Please extract the reasoning flows from the following text and output in python list format" in script.extract
+        "Please extract the reasoning flows from the following text and output in python list format"
+        in script["extract"]
     )
     plan = parse_plan(PLAN)
     assert plan is not None and plan.query == "Easy chain, more plus, five steps"

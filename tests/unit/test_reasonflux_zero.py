@@ -215,8 +215,8 @@ def test_without_a_readable_list_the_templates_own_steps_are_gone_through() -> N
 
 def test_the_published_wording_is_whole() -> None:
     script = load_script("reasonflux")
-    assert all(part in script.plan for part in ("category", "direction", "method", "knowledge", "flow"))
-    assert "\\boxed{}" in script.final
+    assert all(part in script["plan"] for part in ("category", "direction", "method", "knowledge", "flow"))
+    assert "\\boxed{}" in script["final"]
 
 
 # The memo.

@@ -103,7 +103,12 @@ def _is_list(text: str) -> bool:
 
 def _equal_values(answer: str, accepted: str, tolerance: float | None, leaf: Leaf, depth: int) -> bool | None:
     """As `_equal`, without units."""
-    answer, accepted = (_unwrapped(text, depth) for text in _without_names(answer, accepted))
+    # `x=5` as 5, unless the two are called differently, or the other is another equation: `2x+1=y`.
+    named, other_named = structure.NAMED.fullmatch(answer), structure.NAMED.fullmatch(accepted)
+    if bool(named) == bool(other_named) or "=" not in (accepted if named else answer):
+        pair = named and named.group(1, 2), other_named and other_named.group(1, 2)
+        answer, accepted = _values(answer, accepted, *pair)
+    answer, accepted = _unwrapped(answer, depth), _unwrapped(accepted, depth)
     words = _equal_words(answer, accepted)
     if words is not None:
         return words
@@ -149,14 +154,6 @@ def _unwrapped(text: str, depth: int) -> str:
         else:
             break
     return text
-
-
-def _without_names(answer: str, accepted: str) -> tuple[str, str]:
-    """`x=5` as 5, unless the two are called differently, or the other is another equation: `2x+1=y`."""
-    first, second = structure.NAMED.fullmatch(answer), structure.NAMED.fullmatch(accepted)
-    if bool(first) != bool(second) and "=" in (accepted if first else answer):
-        return answer, accepted
-    return _values(answer, accepted, first and first.group(1, 2), second and second.group(1, 2))
 
 
 def _values(answer: str, accepted: str, first: _Named, second: _Named) -> tuple[str, str]:
