@@ -12,10 +12,9 @@ from elastic_core.errors import UserError
 from elastic_core.statistics.seeds import seed_name
 from elastic_core.system.ray_cluster import kept_cluster
 from flows.data import run_prepare_data
-from flows.report import run_report
 from flows.runtime.run import FlowRun, for_deployments
 from flows.runtime.settings import Variant
-from flows.sweep import run_sweep
+from flows.sweep import run_report, run_sweep
 from flows.train import run_train, run_warm_start
 
 

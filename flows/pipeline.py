@@ -8,9 +8,8 @@ from prefect import flow
 
 from elastic_core.system.ray_cluster import kept_cluster
 from flows.data import run_prepare_data
-from flows.report import run_report
 from flows.runtime.run import FlowRun, for_deployments
-from flows.sweep import run_sweep
+from flows.sweep import run_report, run_sweep
 from flows.train import require_chat_template, run_train, run_warm_start
 
 

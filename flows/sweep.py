@@ -1,22 +1,27 @@
-"""sweep: strategies × budgets × benchmarks × models, into the trajectory table."""
+"""sweep: strategies × budgets × benchmarks × models, into the trajectory table. report: figures and text from it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import polars as pl
-from prefect import flow
+from prefect import flow, get_run_logger
 
+from elastic_core.data.problems import read_problems
+from elastic_core.errors import UserError
+from elastic_core.rewards.codeforces import split_id
 from elastic_core.statistics.seeds import seeds_as_one
 from elastic_core.sweep.table import SweepTable
-from flows.commands.export import write_cards
+from elastic_core.system.fingerprint import hash_files
 from flows.data import build_if_missing
 from flows.runtime.inputs import Inputs
 from flows.runtime.run import FlowRun, for_deployments
 from reports.comparison import render_comparison
 from reports.summary import report_rows
-from tasks.records.stage_directory import TABLE
+from reports.tables.codeforces import BENCHMARK
+from tasks.records.stage_directory import PAGE, STANDINGS, TABLE
 from tasks.records.terminal import print_result
+from tasks.report import fetch_standings, write_report
 from tasks.sweep import measure
 
 
@@ -25,7 +30,7 @@ def run_sweep(run: FlowRun) -> Path:
     """Measure the grid; what the table already holds is not generated again. The models of the preset's own trainings
     get cards that say what was measured of them. Returns the directory of the trajectory table."""
     inputs = measure_grid(run)
-    # In a pipeline the report is what is looked for.
+    # A pipeline ends with its report.
     (print_result if run.parent is None else print)(conclusion(inputs))
     return inputs.sweep.directory / TABLE
 
@@ -35,12 +40,12 @@ sweep = for_deployments(run_sweep)
 
 def conclusion(inputs: Inputs) -> str:
     """What a finished sweep ends with: the cards of its models are written, and they are compared."""
-    write_cards(inputs)
+    inputs.cards.write_all(inputs.checkpoints.values(), inputs.run.tracker)
     return render_comparison(seeds_as_one(measured_cells(inputs)))
 
 
 def measure_grid(run: FlowRun) -> Inputs:
-    """Have the grid of a run's settings measured, and its data built."""
+    """Measure the grid of a run's settings, with its data built."""
     build_if_missing(run)
     inputs, settings = run.inputs, run.settings
     inputs.data.require_graders(settings.data.benchmarks)
@@ -56,3 +61,34 @@ def measured_cells(inputs: Inputs) -> pl.DataFrame:
     """Rows of the table that the settings ask for: it may hold more."""
     asked = pl.col("model").is_in(inputs.run.settings.models) & inputs.measured_rows
     return report_rows(SweepTable(inputs.sweep.directory / TABLE).scan().filter(asked)).collect()
+
+
+@flow(name="report", flow_run_name="{run.settings.preset} report", validate_parameters=False)
+def run_report(run: FlowRun) -> Path:
+    """Build the report of a finished sweep; returns the path of report.md, beside which all else lies."""
+    inputs = run.inputs
+    if not inputs.sweep.marker.exists():
+        raise UserError(f"no finished sweep at {inputs.sweep.directory}; run first: {run.command('sweep')}")
+    rated = BENCHMARK in run.settings.data.benchmarks
+    return Path(run.perform(write_report, inputs.report(_codeforces_standings(inputs) if rated else None)))
+
+
+report = for_deployments(run_report)
+
+
+def closing(report: Path) -> str:
+    """The verdict of a report.md, and the page to open."""
+    _, verdict, *_ = report.read_text().split("\n\n")
+    return f"{verdict.strip('*')}\n{report.with_name(PAGE)}"
+
+
+def _codeforces_standings(inputs: Inputs) -> str:
+    """Fetch the standings that ratings are computed from; the report names the contests without any. Returns a hash of
+    those that are there: with more of them the report is made again."""
+    directory = inputs.run.runs / STANDINGS
+    (problems,) = inputs.data.files([BENCHMARK])
+    contests = {split_id(problem.id)[0] for problem in read_problems(problems)}
+    state = fetch_standings(contests, directory, return_state=True)
+    if state.is_failed():
+        get_run_logger().warning("standings: %s", state.message)
+    return hash_files(directory.glob("*.json"))

@@ -20,8 +20,7 @@ from elastic_core.statistics.responses import is_cut, response_kind, response_ki
 from elastic_core.statistics.seeds import seeds_as_one, without_seed
 from elastic_core.statistics.which_budget import advised_budgets, budget_advice, cheapest_within, choose_budgets
 from elastic_core.sweep.sound import check_rows, whole_samples
-from elastic_core.system.escaping import write_csv
-from elastic_core.system.files import replacing, write_text
+from elastic_core.system.files import replacing, write_csv, write_text
 from reports.advice import guesses, main_model, more_tokens_hurt, not_told, settings
 from reports.claims import evaluate_claims, pairs_to_compare
 from reports.content import ReportContent, ReportSources, ReportTable, Verdict

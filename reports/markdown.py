@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from elastic_core.budget import Budget
-from elastic_core.system.escaping import Markdown, escaped
+from elastic_core.system.files import Markdown, escaped
 from elastic_core.trajectory import BUDGET
 from reports.content import Claim, ReportContent, ReportFigure, ReportTable, Verdict
 from reports.summary import is_partial, partial

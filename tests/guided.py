@@ -13,8 +13,8 @@ from elastic_core.budget import Budget
 from elastic_core.engines.base import Engine, drive
 from elastic_core.miniature.grammar import EOS, build_tokenizer
 from elastic_core.models.special_tokens import Markers, chat_prompt, resolve_markers
-from elastic_core.models.twins.family import build_tokenizer as build_family_tokenizer
-from elastic_core.models.twins.family import family_of
+from elastic_core.models.twins import build_tokenizer as build_family_tokenizer
+from elastic_core.models.twins import family_of
 from elastic_core.reasonflux.library import MINIATURE_FILE, read_library
 from elastic_core.strategies import Completion, Finish, Generate, Sampling, Strategy
 from elastic_core.strategies.reasonflux_zero import TemplateParameters, Templates

@@ -1,14 +1,23 @@
-"""Files and directories appear whole or not at all; and one process at a time in a directory."""
+"""Files that appear whole or not at all, one process at a time in a directory, and text that others chose, such as
+names of models and benchmarks, in files that programs interpret."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_MARKDOWN = re.compile(r"[\\`*|]|<(?=[A-Za-z/!?])|&(?=[#A-Za-z])|\](?=[(\[])")
+_FORMULA = re.compile(r"[=+\-@\t\r]")
 
 
 class LockHeld(RuntimeError):
@@ -18,30 +27,26 @@ class LockHeld(RuntimeError):
 @contextmanager
 def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """A temporary path beside `path` to write a file to; it takes the name of `path` when the block succeeds.
-
-    Args:
-        durable: afterwards the file survives a power cut too.
-    """
+    `durable` files survive a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
-        _rename(temporary, path, durable)
+        (rename_durably if durable else Path.replace)(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 @contextmanager
 def replacing_directory(path: Path, *, durable: bool = False) -> Iterator[Path]:
-    """As `replacing`, of an empty directory to fill. What a killed process left of it is removed, as it may be large:
-    one process at a time."""
+    """As `replacing`, of an empty directory to fill, for one process at a time: what a killed one left is removed."""
     temporary = path.with_name(f".{path.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
         yield temporary
         shutil.rmtree(path, ignore_errors=True)
-        _rename(temporary, path, durable)
+        (rename_durably if durable else Path.replace)(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -53,20 +58,11 @@ def write_text(path: Path, text: str, *, durable: bool = False) -> None:
 
 
 def rename_durably(path: Path, target: Path) -> None:
-    """Give a file or a directory, with all that is in it, another name, which it has after a power cut too."""
-    _flush(path)
-    for folder, directories, files in os.walk(path):
-        for name in (*directories, *files):
-            _flush(Path(folder, name))
+    """Rename a file or a directory: the new name and all that is in it survive a power cut."""
+    for file in (path, *path.rglob("*")):
+        _flush(file)
     path.replace(target)
     _flush(target.parent)
-
-
-def _rename(temporary: Path, path: Path, durable: bool) -> None:
-    if durable:
-        rename_durably(temporary, path)
-    else:
-        temporary.replace(path)
 
 
 def _flush(path: Path) -> None:
@@ -80,10 +76,10 @@ def _flush(path: Path) -> None:
 
 @contextmanager
 def exclusive(directory: Path, wait_seconds: float = 0) -> Iterator[None]:
-    """Have the directory to oneself. The lock of a killed process is free.
+    """Lock the directory. A killed process holds no lock.
 
     Args:
-        wait_seconds: how long to queue behind another process; negative is without end.
+        wait_seconds: how long to queue behind another process; negative waits without end.
 
     Raises:
         LockHeld: when another process has it.
@@ -91,7 +87,7 @@ def exclusive(directory: Path, wait_seconds: float = 0) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     directory.mkdir(parents=True, exist_ok=True)
-    # Who holds it goes to a second file: trying the lock may empty the first.
+    # The holder's name goes to a second file: trying the lock may empty the first.
     owner = directory / ".writer.json"
     lock = FileLock(directory / ".lock")
     try:
@@ -112,3 +108,26 @@ def _holder(owner: Path) -> str:
         return f"process {holder['pid']} on {holder['host']}"
     except (OSError, ValueError, KeyError, TypeError):  # It may be starting or ending at this moment.
         return "another process"
+
+
+class Markdown(str):
+    """Text that is Markdown already, and meant so."""
+
+    __slots__ = ()
+
+
+def escaped(value: Any) -> Markdown:
+    """A value as one line of Markdown that shows it literally: no markup, HTML, link or end of a table's cell."""
+    if isinstance(value, Markdown):
+        return value
+    return Markdown(_MARKDOWN.sub(r"\\\g<0>", " ".join(str(value).split())))
+
+
+def write_csv(frame: pl.DataFrame, path: Path, float_precision: int) -> None:
+    """Write a table for spreadsheets: an apostrophe before what they would take for a formula marks it as text."""
+    import polars as pl
+
+    texts = [name for name, dtype in frame.schema.items() if dtype == pl.String]
+    safe = frame.with_columns(pl.col(texts).str.replace(rf"^({_FORMULA.pattern})", "'${1}"))
+    safe = safe.rename({name: f"'{name}" for name in frame.columns if _FORMULA.match(name)})
+    safe.write_csv(path, float_precision=float_precision)

@@ -1,26 +1,21 @@
-"""What the processes of a training agree on and hand to each other is theirs alone.
+"""Walls against other users of the machine: temporary files, torch's stores, TransferQueue's and verl's sockets.
 
-torch's stores listen where they are called, and nowhere else (`install`).
+Temporary files (`private_directory`): torch, vLLM, verl and Gradio choose names that can be guessed, and run or
+unpickle what they find there. Another user could write it first.
 
-The process that hosts torch.distributed's TCPStore listens on every interface of its machine (torch 2.11 to 2.13), and
-asks for no password: any process that reaches it reads and writes what the processes of a training agree on. Here it
-listens on the address that the others are told: loopback on one machine, and on a cluster the one that Ray has the
-node by (`ray start --node-ip-address`).
-
-vLLM's processes come here by the entry point `vllm.general_plugins`, verl's by `verl.plugins`. torchrun is this module
-run as a program, with torchrun's arguments:
+torch's stores (`install`): the TCPStore of torch 2.11 to 2.13 listens on every interface without a password. Here it
+listens on the address that the others are given: loopback on one machine, on a cluster the node's address in Ray
+(`ray start --node-ip-address`). vLLM's processes come here by the entry point `vllm.general_plugins`, verl's by
+`verl.plugins`. torchrun is this module run as a program:
 
     python -m elastic_core.system.private_stores --standalone --nproc-per-node 8 ...
 
-TransferQueue's sockets (0.1) take what anybody sends who reaches their ports, and unpickle it: on loopback any user of
-the machine could run a program as the one who trains. Under `protected` both sides prove that they have the training's
-key, and what they say is encrypted: CURVE, ZeroMQ's own. ZeroMQ silently drops a peer that does not.
+TransferQueue's sockets (0.1; `protected`) unpickle what reaches their ports. Here both sides prove that they have the
+training's key and encrypt what they send, by ZeroMQ's own CURVE, which silently drops other peers.
 
-verl (0.9.1) sends the weights, and handles of GPU memory, as pickles through a Unix socket in /tmp whose name can be
-guessed: another user who binds it first ends the training, or runs a program as the one who trains. `hide_weights` puts
-it into the private directory. Making a socket there, or connecting to one, takes entering that directory, which only
-this user's processes and root's may: no other user's pickle is read. Its name is derived from the training's key: Ray
-numbers the jobs of every local cluster alike, and verl removes the socket that it finds in its place.
+verl's weights (0.9.1; `hide_weights`) are pickles through a Unix socket in /tmp whose name can be guessed. Here it lies
+in the private directory, which only this user's processes and root's may enter. Its name is derived from the training's
+key: Ray numbers the jobs of every local cluster alike, and verl removes a socket that is in its place.
 """
 
 from __future__ import annotations
@@ -30,20 +25,65 @@ import hmac
 import os
 import secrets
 import socket
+import stat
 import sys
+import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import wraps
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from elastic_core.system.private_directory import private_directory, use_private_directory
+from elastic_core.errors import UserError
 
 _QUEUE_KEY = "ELASTIC_QUEUE_KEY"
 """256 bits, as hexadecimal digits."""
 
 
+def private_directory() -> Path:
+    """The directory for temporary files where that is private; else this user's in it, the same for all processes.
+
+    Raises:
+        UserError: when something else has its name, or other users may enter it.
+    """
+    shared = Path(tempfile.gettempdir())
+    if _is_private(shared):
+        return shared
+    directory = shared / f"elastic-{os.getuid()}"
+    with suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
+    if not _is_private(directory):
+        raise UserError(
+            f"{directory} is not a directory that only user {os.getuid()} may enter; remove it, or set TMPDIR to "
+            "another directory"
+        )
+    return directory
+
+
+def use_private_directory(*, new_if_taken: bool = False) -> None:
+    """Have this process and its later children put temporary files into `private_directory`, and raise as it does.
+
+    Args:
+        new_if_taken: where the name is taken, make a directory of another name instead of raising: no other user can
+            keep a command from starting.
+    """
+    try:
+        directory = private_directory()
+    except UserError:
+        if not new_if_taken:
+            raise
+        directory = Path(tempfile.mkdtemp(prefix="elastic-"))
+    os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
+
+
+def _is_private(directory: Path) -> bool:
+    found = directory.lstat()  # Not of what a link of another user leads to.
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+
+
 def install() -> None:
-    """For this process, from now on; once is enough."""
+    """Have the stores of this process listen on the host's address only; a second call changes nothing."""
     import torch.distributed as distributed
 
     original = distributed.TCPStore
@@ -72,11 +112,7 @@ def install() -> None:
 
 
 def _listener(host: str, port: int) -> socket.socket | None:
-    """A socket for torch to listen on; None where a store of this process has the port, which torch then shares.
-
-    Raises:
-        OSError: when this machine does not have the address.
-    """
+    """A socket for torch to listen on; None where a store of this process has the port, which torch then shares."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     listener = socket.socket(family, kind, protocol)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -95,10 +131,10 @@ def _listener(host: str, port: int) -> socket.socket | None:
 
 
 def protected(runtime_env: dict[str, Any], variables: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
-    """Ray's runtime environment of a job whose workers all share a key of their own, and these variables.
+    """Ray's runtime environment of a job whose workers share a new key and these variables.
 
-    Ray keeps the hook, and with it what is secret. Its `env_vars` stand on each worker's command line while that starts
-    (Ray 2.60), where every user of the machine reads them.
+    They are in the hook, as every user of the machine can read `env_vars` on a starting worker's command line (Ray
+    2.60).
     """
     private = {**variables, _QUEUE_KEY: secrets.token_hex(32)}
 
@@ -110,8 +146,7 @@ def protected(runtime_env: dict[str, Any], variables: Mapping[str, str] = Mappin
 
 
 def install_in_worker() -> None:
-    """Have this process put its temporary files where no other user gets, and its queues use the key, once they are
-    imported: a process that needs none is not slowed down."""
+    """Have this process use the private directory, and the key as soon as it imports TransferQueue."""
     import wrapt
 
     use_private_directory()
@@ -122,7 +157,7 @@ def _protect(zmq_utils: Any) -> None:
     import zmq
     from zmq.utils.z85 import encode
 
-    # Who knows the server's public key may speak to it, so that is derived from the secret as well, and never sent.
+    # A peer that knows the server's public key may speak to it: it is derived from the secret, and never sent.
     secret = encode(bytes.fromhex(os.environ[_QUEUE_KEY]))
     public = zmq.curve_public(secret)
     original = zmq_utils.create_zmq_socket
@@ -140,21 +175,21 @@ def _protect(zmq_utils: Any) -> None:
 
 
 def hide_weights(transfer: Any) -> None:
-    """Once `verl.workers.rollout.vllm_rollout.bucketed_weight_transfer` is imported: the trainer's side and vLLM's,
-    which are on one machine, meet in the private directory."""
+    """Let trainer and vLLM, on one machine, meet in the private directory, once
+    `verl.workers.rollout.vllm_rollout.bucketed_weight_transfer` (`transfer`) is imported."""
+
+    def hidden(init: Any) -> Any:
+        @wraps(init)
+        def at_private_address(self: Any, zmq_handle: str, *args: Any, **options: Any) -> None:
+            key = bytes.fromhex(os.environ.get(_QUEUE_KEY, ""))  # A training of verl's own has none.
+            name = hmac.digest(key, zmq_handle.encode(), "sha256").hex()
+            # Of 107 characters that a socket's path may have, these are 33.
+            init(self, f"ipc://{private_directory() / name[:32]}", *args, **options)
+
+        return at_private_address
+
     for side in (transfer.BucketedWeightSender, transfer.BucketedWeightReceiver):
-        side.__init__ = _hidden(side.__init__)
-
-
-def _hidden(init: Any) -> Any:
-    @wraps(init)
-    def at_private_address(self: Any, zmq_handle: str, *args: Any, **options: Any) -> None:
-        key = bytes.fromhex(os.environ.get(_QUEUE_KEY, ""))  # A training of verl's own has none.
-        name = hmac.digest(key, zmq_handle.encode(), "sha256").hex()
-        # Of 107 characters that a socket's path may have, these are 33.
-        init(self, f"ipc://{private_directory() / name[:32]}", *args, **options)
-
-    return at_private_address
+        side.__init__ = hidden(side.__init__)
 
 
 if __name__ == "__main__":

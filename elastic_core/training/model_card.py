@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from elastic_core.budget import Budget
 from elastic_core.models.files import CARD
 from elastic_core.serving.levels import LEVELS, Levels, read_levels
-from elastic_core.system.escaping import escaped
-from elastic_core.system.files import write_text
+from elastic_core.system.files import escaped, write_text
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult

@@ -3,86 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import polars as pl
-
 from elastic_core.errors import UserError, nearest
-from elastic_core.serving.choice import COLUMNS, Choice, choose_levels
+from elastic_core.serving.choice import Choice
 from elastic_core.serving.levels import EFFORTS, Gain, Levels
 from elastic_core.statistics.estimates import FREE
 from elastic_core.statistics.which_budget import SERVED, Reason
-from elastic_core.sweep.grid import split_model
 from elastic_core.sweep.table import SweepTable
-from elastic_core.system.fingerprint import hash_files
-from elastic_core.trajectory import BUDGET, KEY
 from reports.wording import with_bounds
-from tasks.records.tables import open_table, sound_rows
+from tasks.cards import measured_levels, measured_models
+from tasks.records.tables import open_table
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-
-def table_fingerprint(table: SweepTable) -> str:
-    """As `Levels.table`."""
-    return hash_files(table.shards())
-
-
-def measured_models(rows: pl.LazyFrame) -> list[str]:
-    """Models of a table that can be served and have rows of `separate` with limits on both phases."""
-    names = rows.filter(*_LIMITED).select("model").unique().collect()["model"].sort().to_list()
-    return [name for name in names if len(split_model(name)) == 1]
-
-
-def measured_levels(
-    table: SweepTable, model: str, benchmarks: Sequence[str], margin: float, *wanted: pl.Expr
-) -> tuple[Levels, Choice]:
-    """The effort levels of one of `measured_models`, and how they were chosen.
-
-    Args:
-        benchmarks: to choose by; none is all that the model was measured on.
-        margin: in [0, 1], as of `choose_levels`.
-        wanted: which rows; all without any.
-
-    Raises:
-        UserError: when the model was not measured on one of the benchmarks, or under no budget on all of them.
-    """
-    columns = list(dict.fromkeys((*KEY, "think_finish", *COLUMNS)))
-    served = pl.all_horizontal(_LIMITED)
-    found = sound_rows(table, columns, pl.col("model") == model, served | (pl.col("strategy") == FREE), *wanted)
-    known = found.filter(served)["benchmark"].unique().sort().to_list()
-    for name in benchmarks:
-        if name not in known:
-            raise UserError(
-                f"--benchmark {name}: {model} was not measured on it under {SERVED}{nearest(name, known)}; there "
-                f"are: {', '.join(known)}"
-            )
-    chosen = list(dict.fromkeys(benchmarks)) or known
-    found = found.filter(pl.col("benchmark").is_in(chosen))
-    found = found.filter(pl.col("benchmark").n_unique().over("strategy", *BUDGET) == len(chosen))
-    if found.filter(served).is_empty():
-        raise UserError(
-            f"{table.directory}: no budget was measured on all of {', '.join(chosen)}; give --benchmark with one of "
-            "them, or finish the sweep"
-        )
-    choice = choose_levels(found, margin)
-    sampling = table.manifest.settings
-    levels = Levels(
-        model=model,
-        weights=table.manifest.models.get(model, model),  # A store on its own calls a model by its fingerprint.
-        table=table_fingerprint(table),
-        benchmarks=chosen,
-        strategy=SERVED,
-        temperature=sampling.get("temperature"),
-        top_p=sampling.get("top_p"),
-        margin=margin,
-        loss=None if isinstance(choice.rule, Reason) else choice.rule,
-        date=datetime.now(UTC).date(),
-        levels=choice.levels,
-    )
-    return levels, choice
 
 
 def write_levels(
@@ -94,8 +29,7 @@ def write_levels(
         UserError: when there is no such table or model, or nothing to choose from.
     """
     table = open_table(directory)
-    rows = table.scan()
-    levels, choice = measured_levels(table, _one_model(table, rows, model), benchmarks, margin)
+    levels, choice = measured_levels(table, _one_model(table, model), benchmarks, margin)
     levels.write(output)
     show(levels, choice, console)
     console.print(f"{output}: put it beside the model's weights, for elastic serve to offer", soft_wrap=True)
@@ -152,11 +86,8 @@ def _shown(gain: Gain) -> str:
     return with_bounds(gain.mean, gain.low, gain.high, "+.1f")
 
 
-_LIMITED = (pl.col("strategy") == SERVED, *(pl.col(name).is_not_null() for name in BUDGET))
-"""Rows of `separate` with limits on both phases, as a server's budgets have."""
-
-
-def _one_model(table: SweepTable, rows: pl.LazyFrame, model: str | None) -> str:
+def _one_model(table: SweepTable, model: str | None) -> str:
+    rows = table.scan()
     known = measured_models(rows)
     if not known:
         strategies = rows.select("strategy").unique().collect()["strategy"].sort().to_list()

@@ -33,7 +33,7 @@ _verbose = click.option(
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def cli() -> None:
     """Train and measure reasoning models under a token budget."""
-    from elastic_core.system.private_directory import use_private_directory
+    from elastic_core.system.private_stores import use_private_directory
 
     use_private_directory(new_if_taken=True)
 

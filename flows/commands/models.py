@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from elastic_core.errors import UserError
 from flows.commands.options import PATH, PORT, BudgetType, StrategyType, changes_of, settings_options
+
+if TYPE_CHECKING:
+    from flows.runtime.inputs import Inputs
 
 
 @click.group()
@@ -86,16 +89,85 @@ def export(
 
     The card says what the sweep measured of the model.
     """
-    from flows.commands.export import export_lm_eval, export_model
     from flows.runtime import environment
 
     if tasks is not None and (to is not None or push is not None):
         raise UserError("--lm-eval writes tasks and no model; give it without --to and --push")
     environment.prepare()
-    changes = changes_of(overrides)
-    click.echo(
-        export_model(preset, changes, model, to, push) if tasks is None else export_lm_eval(preset, changes, tasks)
+    from flows.runtime.run import FlowRun
+
+    inputs = FlowRun.begin(preset, changes_of(overrides)).inputs
+    click.echo(_export_model(inputs, model, to, push) if tasks is None else _export_lm_eval(inputs, tasks))
+
+
+def _export_model(inputs: Inputs, model: str, to: Path | None, push: str | None) -> str:
+    """Write the card and the effort levels anew, from a finished sweep; returns the model's path or address."""
+    from elastic_core.training import model_card
+
+    inputs.data.require_built("train")
+    directory, cards = inputs.trained(model), inputs.cards
+    cards.write_levels(directory)
+    model_card.write_card(directory, cards.cells(directory))
+    if to is not None:
+        _copy(directory, to)
+    return str(to or directory) if push is None else _push(directory, push)
+
+
+def _export_lm_eval(inputs: Inputs, to: Path) -> str:
+    """Write the preset's benchmarks as tasks of lm-evaluation-harness, over an earlier export; says how to run them."""
+    from elastic_core.models.special_tokens import chat_prompt, load_markers
+    from elastic_core.sweep import lm_eval
+
+    inputs.data.require_built()
+    directory, engine, sweep = inputs.data.tokenizer, inputs.run.settings.engine, inputs.run.settings.sweep
+    tokens, markers = load_markers(directory)
+    if not lm_eval.survives_decoding(tokens, markers.think_end):
+        raise UserError(f"{directory}: think-end is a special token there, which lm_eval leaves out of responses")
+    problems = inputs.problems
+    longest = {
+        name: max(len(chat_prompt(tokens, problem.question)) for problem in asked) for name, asked in problems.items()
+    }
+    context = engine.context(str(directory))
+    settings = lm_eval.TaskSettings(context, sweep.samples, sweep.temperature, sweep.top_p, sweep.max_response_tokens)
+    lm_eval.write_tasks(to, problems, longest, settings)
+    given = f",dtype={engine.dtype}"
+    for name in ("tensor_parallel_size", "data_parallel_size"):
+        if (number := getattr(engine, name)) > 1:
+            given += f",{name}={number}"
+    return (
+        f"{', '.join(map(lm_eval.task_name, problems))} in {to}; run them where lm_eval and this project are: "
+        f"lm_eval --model vllm --model_args pretrained=MODEL,max_model_len={context}{given} --include_path {to} "
+        f"--tasks {lm_eval.TAG} --apply_chat_template --batch_size auto --log_samples --output_path OUT"
     )
+
+
+def _copy(model: Path, to: Path) -> None:
+    import shutil
+
+    from elastic_core.system.files import replacing_directory
+
+    if to.exists():
+        raise UserError(f"--to {to}: is there already; give a directory that is not")
+    with replacing_directory(to) as temporary:
+        shutil.copytree(model, temporary, dirs_exist_ok=True)
+
+
+def _push(model: Path, repository: str) -> str:
+    from httpx import HTTPError
+    from huggingface_hub import HfApi, get_token
+    from huggingface_hub.errors import HFValidationError
+
+    if repository.count("/") != 1:
+        raise UserError(f"--push {repository}: expected OWNER/NAME")
+    if get_token() is None:
+        raise UserError(f"--push {repository}: not logged in to the hub; run first: hf auth login")
+    try:
+        api = HfApi()
+        api.create_repo(repository, private=True, exist_ok=True)
+        return str(api.upload_folder(repo_id=repository, folder_path=model, commit_message="elastic export").repo_url)
+    except (HFValidationError, HTTPError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"--push {repository}: the hub refused or was not reached: {reason}") from error
 
 
 @click.command()

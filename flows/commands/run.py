@@ -64,7 +64,7 @@ def start(flow: str, preset: str, changes: Mapping[str, Any], *, verbose: bool =
 
 
 def _perform(flow: str, run: FlowRun, verbose: bool) -> None:
-    from flows.report import closing
+    from flows.sweep import closing
 
     environment.end_orphaned_servers()
     started = time.perf_counter()
@@ -127,7 +127,7 @@ def _stages(flow: str, run: FlowRun) -> Iterator[Stage]:
 
 def _load(flow: str) -> Callable[[FlowRun], Path]:
     """The flow as a function of a run, imported late: it imports Prefect, which reads the prepared environment."""
-    module = {"prepare-data": "data", "warm-start": "train"}.get(flow, flow)
+    module = {"prepare-data": "data", "warm-start": "train", "report": "sweep"}.get(flow, flow)
     function: Callable[[FlowRun], Path] = getattr(
         importlib.import_module(f"flows.{module}"), f"run_{flow.replace('-', '_')}"
     )

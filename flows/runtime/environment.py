@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from elastic_core.system.files import replacing
-from elastic_core.system.private_directory import use_private_directory
+from elastic_core.system.private_stores import use_private_directory
 
 RUNS_VARIABLE = "ELASTIC_RUNS"
 USER = "elastic"

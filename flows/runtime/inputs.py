@@ -29,6 +29,7 @@ from elastic_core.training.grpo.parameters import RESOURCES
 from flows.runtime.data_inputs import DataInputs
 from flows.runtime.endpoints import find_endpoints
 from flows.runtime.settings import TRAINED
+from tasks.cards import Cards
 from tasks.records.stage_directory import BEST, EMBEDDINGS, MODEL, SOURCES, TABLE, USER_TEMPLATES, Stage
 
 if TYPE_CHECKING:
@@ -200,6 +201,11 @@ class Inputs:
             | {"models": self.run.settings.models}
             | ({} if settings.problems is None else {"problems": settings.problems}),
         )
+
+    @property
+    def cards(self) -> Cards:
+        """What the sweep measured of models."""
+        return Cards(self.sweep, self.measured_rows, self.run.settings.report.margin / 100, self.fingerprint)
 
     def report(self, standings: str | None = None) -> Stage:
         """The latest report of the sweep; `standings` is a hash of those that ratings are computed from, if any."""

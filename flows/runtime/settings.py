@@ -7,28 +7,32 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from elastic_core.budget import Budget, parse_grid
 from elastic_core.engines.endpoint import Address, EndpointParameters
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError, nearest
+from elastic_core.miniature.corpus import RECIPES
 from elastic_core.miniature.problems import MiniatureParameters
+from elastic_core.miniature.warm_start import shortened
 from elastic_core.statistics.seeds import seed_name, without_seed
 from elastic_core.strategies import STRATEGIES
 from elastic_core.strategies.reasonflux_zero import TemplateParameters
-from elastic_core.sweep.grid import (
-    OTHERS,
-    build_cells,
-    checkpoint_names,
-    checkpoints,
-    every_strategy,
-    split_model,
-)
+from elastic_core.sweep.grid import OTHERS, build_cells, checkpoint_names, checkpoints, every_strategy, split_model
 from elastic_core.system.ray_cluster import RayCluster
 from elastic_core.training.grpo.parameters import GrpoParameters
 from elastic_core.training.sft_parameters import SftParameters
-from flows.runtime.served_models import check_endpoints, endpoints_of, with_levels
+from flows.runtime.endpoints import check_endpoints, endpoints_of, with_levels
 from reports.content import ReportParameters
 
 TRAINED = ("trained", "best")
@@ -43,6 +47,7 @@ def _listed(value: Any) -> Any:
 
 Names = Annotated[list[str], BeforeValidator(_listed)]
 """A list of words, which --set also takes as one text: "48+32, 96+32"."""
+Strategies = Annotated[Names, AfterValidator(with_levels)]
 
 
 class Section(BaseModel):
@@ -50,7 +55,7 @@ class Section(BaseModel):
 
 
 class DataSettings(Section):
-    """What `prepare-data` builds, and what it is for. `elastic data list` shows every data set."""
+    """What `prepare-data` builds, and for what. `elastic data list` shows every data set."""
 
     train: Names = []
     """Data sets that training reads."""
@@ -98,6 +103,8 @@ class WarmStartSettings(Section):
         if self.sft is None:
             if self.initial not in ("random", "shipped") and not Path(self.initial).is_dir():
                 raise ValueError(f'initial = "{self.initial}" is neither "random", "shipped" nor a directory')
+            if self.steps is not None:
+                shortened(RECIPES[self.recipe](self.seed), self.steps)  # It refuses too few.
             return self
         if self.initial == "random":
             raise ValueError('sft goes on from a model; give initial = a checkpoint directory, OWNER/NAME or "shipped"')
@@ -144,10 +151,10 @@ class SweepSettings(Section):
     tokenizers: dict[str, str] = Field({}, exclude_if=operator.not_)
     """The tokenizer of each model behind a server, by its name in `checkpoints`: a directory, or OWNER/NAME on the hub.
     The server must have the same one."""
-    strategies: Names = Field(min_length=1)
+    strategies: Strategies = Field(min_length=1)
     """Decoding strategies by name; `unconstrained` gives one cell, the others one per budget. "effort", for models
     behind a chat API, stands for its four levels."""
-    strategies_of: dict[str, Names] = Field({}, exclude_if=operator.not_)
+    strategies_of: dict[str, Strategies] = Field({}, exclude_if=operator.not_)
     """Strategies of single models, by a name in `models` or of the ablation, where they are not `strategies`."""
     budgets: Names = Field(min_length=1)
     """THINK+SOLUTION in tokens, like "48+32" or "1k+1k"."""
@@ -192,12 +199,13 @@ class SweepSettings(Section):
     @classmethod
     def _positive(cls, samples: Any) -> Any:
         # Before the union is tried: of what fits neither, pydantic would speak twice.
-        named = samples.items() if isinstance(samples, dict) else [("", samples)]
-        for name, number in named:
+        of_benchmarks = isinstance(samples, dict)
+        named = {f" for {name}": number for name, number in samples.items()} if of_benchmarks else {"": samples}
+        for where, number in named.items():
             if not isinstance(number, int) or isinstance(number, bool):
-                raise ValueError(f"input should be an integer{_for(name)}, or one for each benchmark")
+                raise ValueError(f"input should be an integer{where}, or one for each benchmark")
             if number < 1:
-                raise ValueError(f"input should be greater than 0{_for(name)}")
+                raise ValueError(f"input should be greater than 0{where}")
         return samples
 
     @model_validator(mode="after")
@@ -221,15 +229,9 @@ class SweepSettings(Section):
             raise ValueError(f"max_samples is {self.max_samples}, fewer than the {most} samples to begin with")
         return self
 
-    @field_validator("strategies_of")
-    @classmethod
-    def _levels_of(cls, strategies_of: dict[str, list[str]]) -> dict[str, list[str]]:
-        return {model: with_levels(strategies) for model, strategies in strategies_of.items()}
-
     @field_validator("strategies")
     @classmethod
     def _strategies(cls, strategies: list[str]) -> list[str]:
-        strategies = with_levels(strategies)
         build_cells(["model"], ["benchmark"], strategies, [Budget(1, 1)])  # It knows what a strategy is.
         return strategies
 
@@ -241,8 +243,7 @@ class SweepSettings(Section):
     @property
     def directories(self) -> dict[str, str]:
         """Those that are not: directories and names on the hub."""
-        behind = self.endpoints
-        return {name: str(place) for name, place in self.checkpoints.items() if name not in behind}
+        return {name: str(place) for name, place in self.checkpoints.items() if name not in self.endpoints}
 
     @property
     def every_strategy(self) -> list[str]:
@@ -252,10 +253,6 @@ class SweepSettings(Section):
     @property
     def grid(self) -> list[Budget]:
         return parse_grid(self.budgets)
-
-
-def _for(name: str) -> str:
-    return f" for {name}" if name else ""
 
 
 class Variant(Section):
@@ -286,9 +283,7 @@ class RaySettings(Section):
     @property
     def running(self) -> RayCluster | None:
         """The cluster to join, if any."""
-        if self.address is None or self.dashboard is None:
-            return None
-        return RayCluster(dashboard=self.dashboard, gcs=self.address)
+        return RayCluster(self.dashboard, self.address) if self.dashboard and self.address else None
 
 
 class MlflowSettings(Section):
@@ -357,7 +352,7 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _pairs(self) -> Settings:
-        measured = [*self.sweep.models, *self.measured_variants]
+        measured = [*self.sweep.models, *(name for name, variant in self.ablation.items() if variant.measure)]
         known = {*measured, *(without_seed(model)[0] for model in measured)}  # A report shows seeds as one model.
         in_pairs = [name for pair in self.report.pairs for name in pair]
         for setting, names in {"report.pairs": in_pairs, "sweep.strategies_of": [*self.sweep.strategies_of]}.items():
@@ -392,11 +387,6 @@ class Settings(Section):
         if self.train is None:
             raise UserError(f"preset {self.preset} trains nothing: it has no section train")
         return self.train
-
-    @property
-    def measured_variants(self) -> list[str]:
-        """Those of the ablation that its sweep measures."""
-        return [name for name, variant in self.ablation.items() if variant.measure]
 
     @property
     def models(self) -> list[str]:

@@ -17,8 +17,7 @@ import numpy as np
 import polars as pl
 
 from elastic_core.statistics.estimates import FREE
-from elastic_core.system.escaping import write_csv
-from elastic_core.system.files import replacing
+from elastic_core.system.files import replacing, write_csv
 from reports.content import ReportFigure
 from reports.figures.styles import STYLES, Style, tinted
 from reports.summary import partial

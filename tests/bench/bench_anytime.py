@@ -23,7 +23,7 @@ from elastic_core.miniature.problems import LEVELS, generate
 from elastic_core.models.special_tokens import chat_prompt, load_markers
 from elastic_core.strategies import Completion, Generate, Sampling
 from elastic_core.strategies.separate import separate
-from elastic_core.training.algorithms.anytime import Cuts, shares, think_and_answer
+from elastic_core.training.algorithms import Cuts, shares, think_and_answer
 from elastic_core.trajectory import Trajectory
 from tests.bench import results
 

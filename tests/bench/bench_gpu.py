@@ -21,7 +21,7 @@ from typing import Any
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.miniature.problems import TRAIN, VALIDATION, MiniatureParameters, generate
 from elastic_core.models.special_tokens import chat_prompt, load_markers
-from elastic_core.models.twins.twin import make_twin, origin_of
+from elastic_core.models.twins import make_twin, origin_of
 from elastic_core.strategies import Generate, Sampling
 from elastic_core.system.accelerators import installed_gpus
 from elastic_core.system.ray_cluster import local_cluster

@@ -14,7 +14,7 @@ import pytest
 from mlflow import MlflowClient
 from playwright.sync_api import Browser, Page, expect
 
-from flows.commands.services.links import links
+from flows.commands.services import links
 from flows.runtime import last_run
 from tests.browser import PAGE_MS, watched
 from tests.elastic_up import Services, clean_environment, clients

@@ -15,8 +15,7 @@ import pytest
 import uvicorn
 
 from elastic_core.system.network import free_ports
-from flows.commands.playground import PlaygroundParameters, application
-from flows.commands.playground.access import CLIENT_LOGINS
+from flows.commands.playground import CLIENT_LOGINS, PlaygroundParameters, application
 from flows.commands.playground.session import Session
 from flows.runtime.models import Models, find_models
 

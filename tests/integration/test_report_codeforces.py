@@ -16,7 +16,7 @@ from elastic_core.rewards.codeforces import SAMPLE_TESTS_NOTE
 from elastic_core.rewards.codeforces.standings import API_VARIABLE
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.system.fingerprint import hash_files
-from flows import report as report_flow
+from flows import sweep as sweep_flow
 from flows.commands import sweeps
 from flows.runtime.data_inputs import DataInputs
 from flows.runtime.inputs import Inputs
@@ -80,15 +80,15 @@ def test_a_report_without_standings_is_made_again_once_they_can_be_fetched(
 ) -> None:
     overrides = {"data.benchmarks": [CODEFORCES]}
     monkeypatch.setenv(API_VARIABLE, "nowhere")
-    text = report_flow.report("smoke", overrides).read_text()
+    text = sweep_flow.report("smoke", overrides).read_text()
     assert "none of 1 contests" in text and SAMPLE_TESTS_NOTE in text
 
     monkeypatch.setenv(API_VARIABLE, api.url)
-    report = report_flow.report("smoke", overrides)
+    report = sweep_flow.report("smoke", overrides)
     assert RATED in report.read_text()
 
     made = report.stat().st_mtime_ns
-    assert report_flow.report("smoke", overrides).stat().st_mtime_ns == made, "nothing was new"
+    assert sweep_flow.report("smoke", overrides).stat().st_mtime_ns == made, "nothing was new"
 
     tracker = Tracker("smoke", runs)
     run_id = tracker.find("smoke/report/" + Stage(runs, "smoke", "report", {}).key)

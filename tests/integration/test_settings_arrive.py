@@ -9,7 +9,7 @@ import verl
 from omegaconf import OmegaConf
 
 import elastic_core
-from elastic_core.training.algorithms.anytime import shares
+from elastic_core.training.algorithms import shares
 from elastic_core.training.grpo.parameters import DEADLINES, DEFAULT_ANSWERS, GrpoParameters
 from elastic_core.training.grpo.trainer import ESTIMATOR, ROWS_ESTIMATOR
 from elastic_core.training.sft import compose_config

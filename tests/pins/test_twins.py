@@ -11,8 +11,7 @@ from transformers import AutoModelForCausalLM
 from elastic_core.errors import UserError
 from elastic_core.models.check import require_usable
 from elastic_core.models.special_tokens import chat_prompt, load_markers
-from elastic_core.models.twins.family import families, family_of
-from elastic_core.models.twins.twin import make_twin, origin_of, shrunk
+from elastic_core.models.twins import families, family_of, make_twin, origin_of, shrunk
 from flows import presets
 from flows.commands.checks.shortened import models_of
 

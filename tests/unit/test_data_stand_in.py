@@ -10,8 +10,8 @@ from elastic_core.data.clean import clean_batches, file_batches
 from elastic_core.data.dataset import Dataset, Form
 from elastic_core.data.registry import REGISTRY, STAND_INS, all_datasets
 from elastic_core.errors import UserError
+from elastic_core.models.twins import ANSWERS
 from elastic_core.models.twins.stand_in import ROWS, write_stand_in
-from elastic_core.models.twins.twin import ANSWERS
 from elastic_core.rewards import grade
 from flows import presets
 

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from markdown_it import MarkdownIt
 
-from elastic_core.system.escaping import Markdown, escaped, write_csv
+from elastic_core.system.files import Markdown, escaped, write_csv
 
 HOSTILE = [
     "<script>alert(1)</script>",

@@ -4,8 +4,9 @@ import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+import polars as pl
 import pytest
 from huggingface_hub import ModelCard
 
@@ -18,10 +19,12 @@ from elastic_core.system.fingerprint import model_fingerprint
 from elastic_core.training import model_card
 from elastic_core.training.model_card import TrainingRecord
 from flows import presets
-from flows.commands import export
+from flows.commands import models as commands
 from flows.runtime.inputs import Inputs
 from flows.runtime.run import FlowRun
 from reports.content import ReportParameters
+from tasks.cards import Cards
+from tasks.records.mlflow_tracker import Tracker
 from tasks.records.stage_directory import TABLE, Stage
 from tests.unit.test_report_summary import make_rows
 
@@ -116,25 +119,25 @@ def test_a_checkpoint_that_was_not_validated_says_so() -> None:
 
 
 def test_a_copy_never_overwrites(model: Path, tmp_path: Path) -> None:
-    export._copy(model, tmp_path / "released" / "one")
+    commands._copy(model, tmp_path / "released" / "one")
     assert sorted(file.name for file in (tmp_path / "released" / "one").iterdir()) == ["README.md", "training.json"]
     with pytest.raises(UserError, match=r"--to .*model: is there already"):
-        export._copy(model, model)
+        commands._copy(model, model)
 
 
 def test_pushing_wants_a_name_and_a_login(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"--push model: expected OWNER/NAME"):
-        export._push(model, "model")
+        commands._push(model, "model")
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     with pytest.raises(UserError, match=r"--push me/model: not logged in to the hub; run first: hf auth login"):
-        export._push(model, "me/model")
+        commands._push(model, "me/model")
 
 
 def test_a_hub_that_is_not_reached_is_one_sentence(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.get_token", lambda: "hf_token")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match=r"--push me/model: the hub refused or was not reached: .+") as refused:
-        export._push(model, "me/model")
+        commands._push(model, "me/model")
     assert "\n" not in str(refused.value)
 
 
@@ -182,14 +185,13 @@ def test_a_sweep_writes_the_cards_of_what_this_presets_trainings_left_and_of_not
     trained, best, variant = left("smoke/train/k1/model"), left("smoke/train/k1/best"), left("smoke/train/k2/model")
     others = [left("embedded/train/k1/model"), left("exported")]
     paths = {"trained": trained, "variant": variant, "elsewhere": others[0], "mine": others[1]}
-    monkeypatch.setattr(Inputs, "checkpoints", paths)
-    monkeypatch.setattr(export, "measured", lambda inputs, model: [] if model == best else [CELL])
+    monkeypatch.setattr(Cards, "cells", lambda cards, model: [] if model == best else [CELL])
     offered = {trained: [trained / LEVELS]}
-    monkeypatch.setattr(export, "offered", lambda inputs, model: offered.get(model, []))
+    monkeypatch.setattr(Cards, "write_levels", lambda cards, model: offered.get(model, []))
     renewed: list[tuple[str, Path]] = []
     tracker = SimpleNamespace(find=lambda label: label, renew=lambda run_id, card: renewed.append((run_id, card)))
-    run: Any = SimpleNamespace(runs=tmp_path, settings=SimpleNamespace(preset="smoke"), tracker=tracker)
-    export.write_cards(Inputs(run))
+    cards = Cards(Stage(tmp_path, "smoke", "sweep", {}), pl.lit(True), 0.05, model_fingerprint)
+    cards.write_all(paths.values(), cast(Tracker, tracker))
     says = {
         model: "47.6 [40.8, 54.5]" in (model / "README.md").read_text() for model in (trained, best, variant, *others)
     }
@@ -223,9 +225,9 @@ def swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Inputs, Path
 
 def test_only_cells_of_these_weights_are_on_the_card(swept: tuple[Inputs, Path]) -> None:
     inputs, model = swept
-    assert export.measured(inputs, model) == []  # The sweep has not finished.
+    assert inputs.cards.cells(model) == []  # The sweep has not finished.
     inputs.sweep.marker.write_text("{}")
-    cells = export.measured(inputs, model)
+    cells = inputs.cards.cells(model)
     assert cells and {cell["model"] for cell in cells} == {"trained"}
 
 
@@ -233,14 +235,14 @@ def test_effort_levels_come_with_a_finished_sweep_and_lie_beside_the_model_and_o
     swept: tuple[Inputs, Path],
 ) -> None:
     inputs, model = swept
-    assert export.offered(inputs, model) == []
+    assert inputs.cards.write_levels(model) == []
     assert "Effort levels" not in model_card.write_card(model, []).read_text()
     inputs.sweep.marker.write_text("{}")
-    assert export.offered(inputs, model) == [model / LEVELS]
+    assert inputs.cards.write_levels(model) == [model / LEVELS]
     levels = read_levels(model / LEVELS)
     assert (levels.model, levels.weights, levels.margin) == ("trained", model_fingerprint(model), 0.05)
     assert levels.benchmarks == [inputs.run.settings.data.benchmarks[0]]
-    card = model_card.write_card(model, export.measured(inputs, model)).read_text()
+    card = model_card.write_card(model, inputs.cards.cells(model)).read_text()
     shown = "The highest is shown to be at most 5 points below responses without a limit" in card
     assert shown == (levels.loss is not None)
     for name, level in levels.levels.items():
@@ -250,13 +252,13 @@ def test_effort_levels_come_with_a_finished_sweep_and_lie_beside_the_model_and_o
 def test_levels_that_were_chosen_from_the_same_table_stay_and_others_go(swept: tuple[Inputs, Path]) -> None:
     inputs, model = swept
     inputs.sweep.marker.write_text("{}")
-    export.offered(inputs, model)
+    inputs.cards.write_levels(model)
     chosen = read_levels(model / LEVELS).model_copy(update={"margin": 0.3})
     chosen.write(model / LEVELS)
-    export.offered(inputs, model)
+    inputs.cards.write_levels(model)
     assert read_levels(model / LEVELS) == chosen
     chosen.model_copy(update={"table": "of another day"}).write(model / LEVELS)
-    export.offered(inputs, model)
+    inputs.cards.write_levels(model)
     assert read_levels(model / LEVELS).margin == 0.05
 
 
@@ -268,5 +270,5 @@ def test_a_sweep_without_separate_budgets_offers_no_levels(swept: tuple[Inputs, 
     with store.writing(Manifest.load(store.directory / "manifest.json")):
         store.append(make_rows(models=["trained"], strategies=["vanilla", "unconstrained"]))
     inputs.sweep.marker.write_text("{}")
-    assert export.offered(inputs, model) == []
-    assert export.measured(inputs, model)
+    assert inputs.cards.write_levels(model) == []
+    assert inputs.cards.cells(model)

@@ -9,14 +9,24 @@ import polars as pl
 import pytest
 
 from elastic_core.errors import UserError
-from elastic_core.models.twins.twin import shrunk
+from elastic_core.models.twins import shrunk
 from elastic_core.system.accelerators import Gpu
 from elastic_core.training.grpo.step_metrics import AGREEMENT
 from flows import presets
 from flows.commands.checks import evidence
-from flows.commands.checks.evidence import FILE, Machine, conclusion, find_machine, write_summary
+from flows.commands.checks.evidence import (
+    COLUMNS,
+    FILE,
+    GRADIENT,
+    SECONDS,
+    Machine,
+    conclusion,
+    find_machine,
+    first_step,
+    judge,
+    write_summary,
+)
 from flows.commands.checks.gpu_check import BENCHMARKS, GPU_TWIN, PROBLEMS, SAMPLES, STEPS, Twin, preset_values
-from flows.commands.checks.judge import COLUMNS, GRADIENT, SECONDS, first_step, judge
 from flows.commands.checks.runner import Commands, Record, begin, failure, last_lines
 from flows.commands.checks.shortened import Inputs
 from flows.presets import toml

@@ -20,15 +20,10 @@ ROOMS = (
     *("engines", "statistics", "sweep", "serving", "training", "miniature"),
 )
 """Of elastic_core; each imports only those before it."""
-UPWARDS = {
-    *(("data", "miniature"), ("data", "sweep"), ("engines", "serving"), ("models", "data"), ("statistics", "sweep")),
-}
+UPWARDS = {("data", "miniature"), ("models", "data")}
 """Where one still imports what comes after it; none may be added."""
-ENTRANCE = {
-    ("flows.runtime.run", "flows.presets"),
-    ("flows.sweep", "flows.commands.export"),
-}
-"""The one place that resolves a preset; and cards, which a sweep writes and `elastic export` too."""
+ENTRANCE = {("flows.runtime.run", "flows.presets")}
+"""The one place that resolves a preset."""
 ENGINES_IN_REPORTS = {"elastic_core.engines.endpoint"}
 """Only addresses, of which a page says what they are."""
 

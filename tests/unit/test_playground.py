@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,10 +17,11 @@ from elastic_core.errors import UserError
 from elastic_core.rewards import Grade, GradeStatus
 from elastic_core.system import network
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
+from flows.commands import playground
 from flows.commands.answer import STRATEGY_NAMES, TYPED, Attempt, Loaded
 from flows.commands.ask import pieces
 from flows.commands.cli import cli
-from flows.commands.playground import PlaygroundParameters, access, choices
+from flows.commands.playground import PlaygroundParameters, choices
 from flows.commands.playground.session import Run
 from flows.commands.playground.view import CSS, message, render
 from flows.runtime.inputs import Inputs
@@ -52,10 +52,9 @@ def test_strategies_have_names_for_people() -> None:
 
 def test_models_have_names_for_people(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path))
-    run = FlowRun.begin("embedded", {})
-    settings = run.settings.model_copy(update={"base": "agentica-org/DeepScaleR-1.5B-Preview"})
+    run = FlowRun.begin("embedded", {"base": "agentica-org/DeepScaleR-1.5B-Preview"})
     served = Endpoint("far", (parse_address("http://gpu7:8000/v1#m"),), Served("vllm", "1", "", 9), None, PATIENCE)
-    found = Models(Inputs(replace(run, settings=settings)), {}, (), {"far": served})
+    found = Models(Inputs(run), {}, (), {"far": served})
     told = [found.label(name) for name in ("base", "trained", "trained@2", "far")]
     assert told == ["base: DeepScaleR-1.5B-Preview", "trained", "trained, seed 2", "far at gpu7:8000"]
 
@@ -141,14 +140,14 @@ def test_problems_are_counted_from_one() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "::1", "localhost"])
 def test_loopback_needs_no_password(host: str) -> None:
-    access.require_password(host, None)
+    playground.require_password(host, None)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
 def test_elsewhere_needs_one(host: str) -> None:
     with pytest.raises(UserError, match=f"others can reach the playground on {host}: give a password in ELASTIC_PLAY"):
-        access.require_password(host, None)
-    access.require_password(host, "a password of the user")
+        playground.require_password(host, None)
+    playground.require_password(host, "a password of the user")
 
 
 def test_an_address_of_no_machine_is_refused() -> None:
@@ -157,24 +156,24 @@ def test_an_address_of_no_machine_is_refused() -> None:
 
 
 def test_passwords_come_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(access.PASSWORD_VARIABLE, raising=False)
-    assert access.read_password(None) is None
-    monkeypatch.setenv(access.PASSWORD_VARIABLE, "of the environment")
-    assert access.read_password(None) == "of the environment"
+    monkeypatch.delenv(playground.PASSWORD_VARIABLE, raising=False)
+    assert playground.read_password(None) is None
+    monkeypatch.setenv(playground.PASSWORD_VARIABLE, "of the environment")
+    assert playground.read_password(None) == "of the environment"
     file = tmp_path / "password"
     file.write_text("of the file, first line\nnot this\n")
-    assert access.read_password(file) == "of the file, first line"
+    assert playground.read_password(file) == "of the file, first line"
 
 
 def test_a_password_that_keeps_nobody_out_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(access.PASSWORD_VARIABLE, "short")
+    monkeypatch.setenv(playground.PASSWORD_VARIABLE, "short")
     with pytest.raises(UserError, match="ELASTIC_PLAYGROUND_PASSWORD: a password of 5 characters; expected 12 or more"):
-        access.read_password(None)
+        playground.read_password(None)
     (tmp_path / "empty").touch()
     with pytest.raises(UserError, match="a password of 0 characters"):
-        access.read_password(tmp_path / "empty")
+        playground.read_password(tmp_path / "empty")
     with pytest.raises(UserError, match="No such file or directory; expected a file whose first line is the password"):
-        access.read_password(tmp_path / "none")
+        playground.read_password(tmp_path / "none")
 
 
 def test_no_option_takes_a_password() -> None:
@@ -194,7 +193,7 @@ def test_no_option_takes_a_password() -> None:
 def test_bad_input_is_refused_before_anything_starts(
     arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(access.PASSWORD_VARIABLE, raising=False)
+    monkeypatch.delenv(playground.PASSWORD_VARIABLE, raising=False)
     monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path))
     result = click.testing.CliRunner().invoke(cli, ["playground", "--port", "7999", *arguments])
     assert isinstance(result.exception, UserError) and sentence in str(result.exception)
@@ -232,7 +231,7 @@ def guarded(scope: dict[str, Any], chunks: list[bytes] = []) -> tuple[list[dict[
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
     request = {"type": "http", "path": "/", "method": "GET", "headers": [], **scope}
-    asyncio.run(access.Guard(app, max_body=10)(request, receive, send))
+    asyncio.run(playground.Guard(app, max_body=10)(request, receive, send))
     return sent, bytes(read)
 
 
@@ -265,7 +264,7 @@ def test_a_web_socket_is_closed() -> None:
 
 def test_an_address_tries_five_logins_in_a_minute_and_all_of_them_sixty() -> None:
     now = 0.0
-    logins = access.Logins(lambda: now)
+    logins = playground.Logins(lambda: now)
     assert [logins.allow("192.0.2.1") for _ in range(6)] == [True] * 5 + [False]
     assert [logins.allow(f"192.0.2.{number}") for number in range(2, 58)] == [True] * 55 + [False]
     now = 60.0
@@ -273,8 +272,8 @@ def test_an_address_tries_five_logins_in_a_minute_and_all_of_them_sixty() -> Non
 
 
 def test_an_ipv6_network_is_one_address() -> None:
-    logins = access.Logins(lambda: 0.0)
-    guard = access.Guard(lambda *_: asyncio.sleep(0), 10, logins=logins)
+    logins = playground.Logins(lambda: 0.0)
+    guard = playground.Guard(lambda *_: asyncio.sleep(0), 10, logins=logins)
     login = {"type": "http", "path": "/login", "method": "POST", "headers": []}
     refused = [guard._refusal({**login, "client": (f"2001:db8::{number}", 1)}) for number in range(6)]
     assert [refusal is None for refusal in refused] == [True] * 5 + [False]

@@ -229,7 +229,7 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
 
 def test_what_a_message_suggests_to_run_names_the_file(tmp_path: Path) -> None:
     file = written(tmp_path, "mine.toml", 'extends = "smoke"')
-    run = FlowRun(presets.resolve(file), tmp_path, given=file)
+    run = FlowRun(presets.resolve(file, {"base": "warm-start"}), tmp_path, given=file)
     with pytest.raises(UserError, match=f"run first: elastic run warm-start --preset {file}"):
         Inputs(run).base  # noqa: B018
     assert run.stage("sweep", {"a": 1}).directory.parts[-3:-1] == ("mine", "sweep")

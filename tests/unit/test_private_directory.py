@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from elastic_core.errors import UserError
-from elastic_core.system.private_directory import private_directory, use_private_directory
+from elastic_core.system.private_stores import private_directory, use_private_directory
 
 
 @pytest.fixture(autouse=True)

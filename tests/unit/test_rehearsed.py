@@ -42,7 +42,7 @@ def passing(settings: Settings, monkeypatch: pytest.MonkeyPatch, *outcomes: str 
         return outcome
 
     steps = [Step(f"step {i}", "a title", partial(step, outcome)) for i, outcome in enumerate(outcomes)]
-    monkeypatch.setattr(rehearsal.Rehearsal, "steps", lambda self: steps)
+    monkeypatch.setattr(rehearsal, "steps_of", lambda settings, directory: steps)
     shown: list[str] = []
     try:
         rehearsal.rehearse(settings, shown.append)

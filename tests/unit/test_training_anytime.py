@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from elastic_core.strategies import Sampling
-from elastic_core.training.algorithms import reo
-from elastic_core.training.algorithms.anytime import (
+from elastic_core.training.algorithms import (
     Answered,
     Cuts,
     answer_advantages,
+    anytime_advantages,
     even_cuts,
     halved_cuts,
     num_distinct,
+    reo_advantages,
     rows,
     shares,
     think_and_answer,
-    thinking_advantages,
 )
 from elastic_core.training.grpo.parameters import GrpoParameters
 from tests.scripted import ScriptedEngine
@@ -65,13 +65,13 @@ def tables(draw: st.DrawFn) -> tuple[list[list[float]], list[float]]:
 @given(tables())
 def test_thinking_advantages_are_the_authors(table: tuple[list[list[float]], list[float]]) -> None:
     scores, p = table
-    assert thinking_advantages(np.array(scores), p) == pytest.approx(np.array(transcribed(scores, p)))
+    assert anytime_advantages(np.array(scores), p) == pytest.approx(np.array(transcribed(scores, p)))
 
 
 @given(st.integers(2, 8), st.integers(1, 5), st.floats(0, 1))
 def test_a_problem_whose_answers_are_all_worth_the_same_teaches_nothing(thoughts: int, cuts: int, score: float) -> None:
     scores, p = np.full((thoughts, cuts), score), shares("linear", range(1, cuts + 1))
-    for algorithm in (thinking_advantages, reo.thinking_advantages):
+    for algorithm in (anytime_advantages, reo_advantages):
         assert algorithm(scores, p) == pytest.approx(0, abs=1e-6)
     assert not answer_advantages(np.full((thoughts, cuts, 4), 0.5)).any()
 
@@ -79,7 +79,7 @@ def test_a_problem_whose_answers_are_all_worth_the_same_teaches_nothing(thoughts
 def test_by_hand() -> None:
     scores = np.array([[0.0, 1.0], [0.0, 0.0]])
     # Segment 0: R = 1/2 and 0, mean 1/4. Segment 1: R = 1/2 and 0, V1 = 0 for both, V2 = 1/4; half of each.
-    assert thinking_advantages(scores, [0.5, 0.5]).tolist() == [[0.25, 0.375], [-0.25, -0.125]]
+    assert anytime_advantages(scores, [0.5, 0.5]).tolist() == [[0.25, 0.375], [-0.25, -0.125]]
 
 
 def test_an_answer_is_compared_with_those_of_the_same_cut_of_the_same_thought() -> None:
@@ -88,7 +88,7 @@ def test_an_answer_is_compared_with_those_of_the_same_cut_of_the_same_thought() 
 
 
 def test_reo_gives_a_whole_thought_one_advantage_over_its_deviation() -> None:
-    advantages = reo.thinking_advantages(np.array([[0.0, 1.0], [0.0, 0.0]]), [0.5, 0.5])
+    advantages = reo_advantages(np.array([[0.0, 1.0], [0.0, 0.0]]), [0.5, 0.5])
     assert advantages == pytest.approx(np.array([[1, 1], [-1, -1]]) / np.sqrt(2), abs=1e-4)
 
 
@@ -99,7 +99,7 @@ def bandit_step(logits: np.ndarray, rng: np.random.Generator, p: Sequence[float]
     tokens = rng.random((8, 2)) < probabilities
     chance = np.cumsum(tokens, axis=1) / [1, 2]
     scores = (rng.random((8, 2, 2)) < chance[..., None]).astype(float)
-    return np.asarray((thinking_advantages(scores.mean(axis=2), p) * (tokens - probabilities)).mean(axis=0))
+    return np.asarray((anytime_advantages(scores.mean(axis=2), p) * (tokens - probabilities)).mean(axis=0))
 
 
 def worth(logits: np.ndarray, p: Sequence[float]) -> float:
@@ -185,7 +185,7 @@ def test_rows_are_the_thought_and_each_answer_once_and_forced_tokens_are_in_none
 def test_each_token_of_a_thought_has_the_advantage_of_its_segment() -> None:
     answers = [thought_of()[1], thought_of(WORD, WORD, END)[1]]
     scores = np.concatenate([scored(answers[0], 0, 1, 1), scored(answers[1], 1, 1, 1)])
-    by_segment = thinking_advantages(scores.mean(axis=2), CUTS.weights)
+    by_segment = anytime_advantages(scores.mean(axis=2), CUTS.weights)
     long, short = (of_thought[0] for of_thought in rows(answers, scores, CUTS))
     assert long.advantages == [value for value in by_segment[0] for _ in range(2)]
     assert short.advantages == [by_segment[1, 0], by_segment[1, 0], by_segment[1, 1]]

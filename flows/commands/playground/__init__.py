@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import ipaddress
 import os
 import secrets
 import signal
-from collections.abc import Mapping, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -24,12 +27,33 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from elastic_core.errors import UserError
 from elastic_core.system.network import is_loopback, reachable, require_free_port
 from elastic_core.system.processes import end_family
-from flows.commands.playground.access import Guard, read_password, require_password
 from flows.runtime.environment import USER, runs_directory
 from tasks.records.terminal import print_result, quiet
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
     from flows.commands.playground.session import Session
+
+
+PASSWORD_VARIABLE = "ELASTIC_PLAYGROUND_PASSWORD"
+MIN_PASSWORD = 12
+"""Characters of a password that is to keep others out."""
+CLIENT_LOGINS, ALL_LOGINS = 5, 60
+"""Logins that are tried in a minute: by one address, and by all together."""
+
+_HEADERS = {
+    # Gradio renders its components with functions made of text. Nothing is fetched from, or sent to, any other host.
+    "content-security-policy": "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
+    "style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; worker-src 'self' blob:; "
+    "object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+_FILES = ("upload", "file=", "file/", "proxy=", "stream/", "process_recording")
+"""Where gradio takes files, gives them, and fetches them from elsewhere."""
+_FAREWELL_SECONDS = 2
+"""Until open pages, each of which holds a connection, and an engine that holds its thread are left."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +81,6 @@ class PlaygroundParameters:
         return 100_000 + 12 * (self.max_question + self.max_reference)
 
 
-_FAREWELL_SECONDS = 2
-"""To close, for open pages, each of which holds a connection, and for an engine that holds its thread."""
-
-
 def run(
     preset: str,
     overrides: Mapping[str, Any],
@@ -68,10 +88,8 @@ def run(
     parameters: PlaygroundParameters,
     password_file: Path | None,
 ) -> None:
-    """Show the page until SIGINT or SIGTERM; the first engines start meanwhile, and what they say is logged.
-
-    Args:
-        models: as in `find_models`.
+    """Show the page of `models`, as in `find_models`, until SIGINT or SIGTERM. The first engines start meanwhile, and
+    their output is logged.
 
     Raises:
         UserError: on wrong input, without gradio, when others could reach the page without a password, or when the
@@ -91,8 +109,8 @@ def run(
     log = runs_directory() / found.settings.preset / "playground.log"
     with quiet(log), Session(found, parameters) as session:
         for number in (signal.SIGINT, signal.SIGTERM):
-            # No KeyboardInterrupt: a module that is being imported may swallow it. Uvicorn, once it runs, ends open
-            # requests first and then hands the signal on.
+            # A module that is being imported may swallow KeyboardInterrupt. Uvicorn, once it runs, ends open requests
+            # first and then hands the signal on.
             signal.signal(number, lambda *_: _leave(session))
         session.preload(found.first)
         token = None if password else secrets.token_urlsafe(32)
@@ -120,16 +138,12 @@ def _leave(session: Session) -> NoReturn:
 
 
 def application(session: Session, password: str | None, token: str | None) -> Guard:
-    """The page of a session as an ASGI application.
-
-    Args:
-        password: what the page asks for.
-        token: without a password, what the address ends in. As a part of the path no page of another port is sent it,
-            as it would be a cookie.
+    """The page of a session as an ASGI application, with a password or else a token at the end of its address. The
+    token is in the path: a cookie would be sent to pages of other ports too.
     """
     files = runs_directory() / "playground"
     files.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Read when gradio is imported and later. Its own directory is in /tmp, where another user's may stand.
+    # Gradio reads both at its import and later. Its default directory is in /tmp, where another user can put one first.
     os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_TEMP_DIR": str(files)}
     import gradio as gr
     from fastapi import FastAPI
@@ -141,7 +155,7 @@ def application(session: Session, password: str | None, token: str | None) -> Gu
 
     parameters = session.parameters
     page = build(session)
-    # Else gradio copies any file that a request names to where it serves files from; only `launch` sets it.
+    # Without it, which only `launch` sets, gradio copies any file that a request names to where it serves files from.
     page.has_launched = True
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(CORSMiddleware)  # It allows no other origin; gradio's would allow any, with the login.
@@ -169,7 +183,118 @@ def application(session: Session, password: str | None, token: str | None) -> Gu
         css=CSS,
     )
     if is_loopback(parameters.host):
-        # A page elsewhere whose name is made to point here must not be answered.
+        # DNS rebinding: a page elsewhere whose name is made to point here gets no answer.
         names = ["127.0.0.1", "localhost", "[::1]", reachable(parameters.host)]
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=names)
     return Guard(app, parameters.max_body, token)
+
+
+def read_password(file: Path | None) -> str | None:
+    """The first line of the file, else PASSWORD_VARIABLE, else None. Raises UserError when it cannot be read or is too
+    short."""
+    try:
+        password = os.environ.get(PASSWORD_VARIABLE, "") if file is None else file.read_text().partition("\n")[0]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise UserError(f"--password-file {file}: {reason}; expected a file whose first line is the password") from None
+    password = password.strip()
+    if file is None and not password:
+        return None
+    if len(password) < MIN_PASSWORD:
+        where = PASSWORD_VARIABLE if file is None else f"--password-file {file}"
+        raise UserError(f"{where}: a password of {len(password)} characters; expected {MIN_PASSWORD} or more")
+    return password
+
+
+def require_password(host: str, password: str | None) -> None:
+    """Raises UserError when others could reach the page without a password."""
+    if password is None and not is_loopback(host):
+        raise UserError(
+            f"others can reach the playground on {host}: give a password in {PASSWORD_VARIABLE} or --password-file, or "
+            "listen on 127.0.0.1"
+        )
+
+
+class Logins:
+    """The logins of the last minute, right or wrong. `clock` gives seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._tried: deque[tuple[float, str]] = deque()
+
+    def allow(self, client: str) -> bool:
+        """Whether this address may try once more; if so, the attempt is counted."""
+        now = self._clock()
+        while self._tried and self._tried[0][0] <= now - 60:
+            self._tried.popleft()
+        if len(self._tried) >= ALL_LOGINS or [each for _, each in self._tried].count(client) >= CLIENT_LOGINS:
+            return False
+        self._tried.append((now, client))
+        return True
+
+
+class Guard:
+    """Refuses, before the application reads them, requests without the token, with too large a body, or for files, and
+    logins too fast for a person; adds security headers.
+
+    Args:
+        max_body: bytes.
+        token: the first part of every valid path; None where a password is required.
+    """
+
+    def __init__(self, app: ASGIApp, max_body: int, token: str | None = None, logins: Logins | None = None) -> None:
+        self._app, self._max_body, self._token = app, max_body, token
+        self._logins = logins or Logins()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        from starlette.responses import PlainTextResponse
+
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # The page opens no web sockets.
+            await send({"type": "websocket.close"})
+            return
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            status, sentence = refusal
+            await PlainTextResponse(sentence, status, {"connection": "close"})(scope, receive, send)
+            return
+        read = 0
+
+        async def limited() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > self._max_body:  # Its length was not announced, or wrong.
+                return {"type": "http.disconnect"}
+            return message
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                added = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
+                message["headers"] = [*message.get("headers", []), *added]
+            await send(message)
+
+        await self._app(scope, limited, with_headers)
+
+    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+        _, first, path = (*scope["path"].split("/", 2), "")[:3]
+        if self._token is None:
+            path = f"{first}/{path}"
+        elif not secrets.compare_digest(first.encode(), self._token.encode()):
+            return 403, "open the address that `elastic playground` printed: it ends in the token that is missing here"
+        if path.removeprefix("gradio_api/").startswith(_FILES):
+            return 403, "the playground takes no files, and has none"
+        if path.strip("/") == "login" and scope["method"] == "POST" and not self._logins.allow(_client(scope)):
+            return 429, f"more than {CLIENT_LOGINS} logins in a minute; try again in a minute"
+        announced = dict(scope["headers"]).get(b"content-length", b"0")
+        if not announced.isdigit() or int(announced) > self._max_body:
+            return 413, f"a request of {announced.decode('latin-1')} bytes; expected at most {self._max_body}"
+        return None
+
+
+def _client(scope: Scope) -> str:
+    """The owner of an IPv6 address has all of its network."""
+    address = ipaddress.ip_address(scope["client"][0].partition("%")[0])
+    return str(address if address.version == 4 else ipaddress.ip_network(f"{address}/64", strict=False))

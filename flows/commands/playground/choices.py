@@ -87,11 +87,8 @@ def read_names(names: Sequence[str] | None, known: Mapping[str, Any] | Sequence[
 
 
 def read_level(effort: str, names: Sequence[str], models: Models) -> Budget:
-    """The budget of an effort level, of the first of the models that has levels.
-
-    Raises:
-        UserError: when none has, with the command that makes them, or when it has no such level.
-    """
+    """The budget of an effort level, of the first of the models that has levels. Raises UserError when none has, with
+    the command that makes them, or when it has no such level."""
     for name in names:
         if (levels := levels_beside(models.directories[name])) is not None:
             return levels.budget(effort)
@@ -101,11 +98,8 @@ def read_level(effort: str, names: Sequence[str], models: Models) -> Budget:
 def read_problem(
     question: str | None, reference: str | None, taken: Problem | None, parameters: PlaygroundParameters
 ) -> Problem:
-    """The problem that was taken, if it is unchanged; else what was typed, with a reference in mathematics.
-
-    Raises:
-        UserError: when it is empty or too long.
-    """
+    """The problem that was taken, if it is unchanged; else what was typed, with a reference in mathematics. Raises
+    UserError when it is empty or too long."""
     question = question or ""
     reference = kept_reference(question, reference, taken)
     if taken is not None and question == taken.question and reference == shown_reference(taken):

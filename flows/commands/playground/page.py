@@ -135,9 +135,12 @@ def build(session: Session) -> gr.Blocks:
             t, s = found.think, found.solution
             assert t is not None and s is not None, "levels are limited"
             # A slider is made longer if need be.
-            limits = {think: gr.update(value=t, maximum=max(t, largest.think or 0))}
-            limits[solution] = gr.update(value=s, maximum=max(s, largest.solution or 0))
-            yield {**limits, think_unlimited: False, solution_unlimited: False}
+            yield {
+                think: gr.update(value=t, maximum=max(t, largest.think or 0)),
+                solution: gr.update(value=s, maximum=max(s, largest.solution or 0)),
+                think_unlimited: False,
+                solution_unlimited: False,
+            }
             async for html in cut_elsewhere(*values[:5], t, False, s, False, values[-1]):
                 yield {shown: html}
 
@@ -148,15 +151,10 @@ def build(session: Session) -> gr.Blocks:
             "queue": False,
         }
         answering = quick | {"queue": True, "concurrency_limit": parameters.concurrent, "concurrency_id": "run"}
+        released = [think.release, solution.release, think_unlimited.input, solution_unlimited.input]
         runs = [
             gr.on([run.click, question.submit], run_it, fields, shown, **answering),
-            gr.on(
-                [think.release, solution.release, think_unlimited.input, solution_unlimited.input],
-                cut_elsewhere,
-                fields,
-                shown,
-                **answering,
-            ),
+            gr.on(released, cut_elsewhere, fields, shown, **answering),
             effort.input(run_level, [effort, *fields], [effort, *budgets, shown], **answering),
             another.click(lambda now: int(now or 0) + 1, sample, sample, **quick).then(
                 run_it, fields, shown, **answering

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from elastic_core.engines.base import EngineLost
 from elastic_core.engines.parameters import DEFAULT_CPU_CACHE_GIB, EngineParameters
@@ -34,13 +34,6 @@ _PROCESS_GIB = 2.0
 """Of an engine's process, beside weights and cache: of a small model both together were 1.9 GiB at most on a CPU."""
 
 Result = TypeVar("Result")
-
-
-class Ready(NamedTuple):
-    """Models that answer, and why others do not, by name."""
-
-    loaded: dict[str, Loaded]
-    refused: dict[str, str]
 
 
 class Engines:
@@ -64,23 +57,25 @@ class Engines:
         return [behind + first, *rest]
 
     @asynccontextmanager
-    async def using(self, batch: Sequence[str]) -> AsyncIterator[Ready]:
-        """The models of one of the `batches`. A run waits until the engines in its way are idle, and later runs wait
-        behind it: a batch is taken in one go, so that no two runs wait for each other."""
-        ready = Ready({}, {})
+    async def using(self, batch: Sequence[str]) -> AsyncIterator[tuple[dict[str, Loaded], dict[str, str]]]:
+        """Of one of the `batches` the models that answer, and by name why others do not. A run waits until the engines
+        in its way are idle, and later runs wait behind it: a batch is taken in one go, so that no two runs wait for
+        each other."""
+        ready: dict[str, Loaded] = {}
+        refused: dict[str, str] = {}
         try:
             async with self._starting:
                 for model in batch:
                     try:
                         loaded = await self._get(model, batch)
                     except UserError as error:
-                        ready.refused[model] = str(error)
+                        refused[model] = str(error)
                     else:
                         loaded.users += 1
-                        ready.loaded[model] = loaded
-            yield ready
+                        ready[model] = loaded
+            yield ready, refused
         finally:
-            for loaded in ready.loaded.values():
+            for loaded in ready.values():
                 loaded.users -= 1
             self._idle.set()
 

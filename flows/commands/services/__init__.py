@@ -1,11 +1,11 @@
 """`elastic up`: a Prefect server, an MLflow server and a worker on one machine, in the foreground until Ctrl-C.
 
-Both servers keep their data in SQLite, where `elastic run` without a server keeps it too, so that all runs are seen; or
-in a PostgreSQL server of the user's, for many runs at once. Both ask for a password, generated at the first start:
-a user who may start a flow run may run any program as this user.
+Both servers keep their data in SQLite, where `elastic run` without a server keeps it too; or in a PostgreSQL server of
+the user's, for many runs at once. Both ask for a password, generated at the first start: a client that may start a flow
+run may run any program as this user.
 
 Not started: a service the user already has, named by PREFECT_API_URL or an http MLFLOW_TRACKING_URI.
-Not promised: encryption. Listening on more than loopback wants a proxy in front that adds TLS.
+Not promised: encryption. To listen on more than loopback, put a proxy with TLS in front.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -39,12 +39,17 @@ from flows.runtime.environment import (
 )
 
 if TYPE_CHECKING:
+    import httpx
     from sqlalchemy.engine import URL
 
 _DATABASES = ("prefect", "mlflow")
 """Of the PostgreSQL server: one each, as both would call a table `alembic_version`."""
 _START_SECONDS = 180
 """How long a service may take until it answers."""
+_MOST_MODELS = 10
+"""Lines of a chart."""
+_FIRST = "separate"
+"""The strategy whose chart is shown, where it was measured."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +58,7 @@ class ServicesParameters:
 
     Attributes:
         host: address both servers listen on.
-        database: the PostgreSQL server that both keep their data in, as `database_server` reads it; None is SQLite
-            files.
+        database: their PostgreSQL server, as `database_server` reads it; None is SQLite files.
         project: directory of prefect.yaml; the worker and its flow runs work in it.
         runs: directory for databases, artifacts, passwords and logs.
     """
@@ -73,19 +77,17 @@ class ServicesParameters:
 
     @property
     def clients(self) -> Path:
-        """Where the servers are and what they are to be told, as environment variables."""
+        """Environment variables of the servers' clients: addresses and passwords."""
         return self.directory / "client.env"
 
 
 class Plan(NamedTuple):
-    """What `up` will run."""
+    """What `up` runs: each service after those that it calls, the worker last; what all of them see beside the user's
+    environment; and the part of it that clients need."""
 
     services: list[Service]
-    """Each after those it calls; the worker is the last."""
     environment: dict[str, str]
-    """What all of them see beside the user's own environment."""
     clients: dict[str, str]
-    """The part of it that a client of the servers started here needs."""
 
 
 def up(parameters: ServicesParameters) -> None:
@@ -112,8 +114,6 @@ def up(parameters: ServicesParameters) -> None:
     supervisor = Supervisor(planned.services, planned.environment, directory, project)
     try:
         _start(supervisor, planned, project)
-        from flows.commands.services.links import links
-
         for what, address in links({**os.environ, **planned.clients}, parameters.runs.resolve()):
             click.echo(f"{what}: {address}")
         click.echo(f"passwords: {parameters.clients}; in a shell: set -a; . {parameters.clients}; set +a")
@@ -126,12 +126,8 @@ def up(parameters: ServicesParameters) -> None:
 
 
 def plan(parameters: ServicesParameters, held: Mapping[str, str], database: URL | None = None) -> Plan:
-    """The services to start, and the environment they share. Settings the user already made are kept.
-
-    Args:
-        held: passwords of an earlier start, as `Plan.clients` gave them.
-        database: of `database_server`; None is SQLite.
-    """
+    """The services to start, and the environment they share. The user's own settings are kept, and the passwords of an
+    earlier start (`held`, its `Plan.clients`)."""
     runs = parameters.runs.resolve()
     servers = [_prefect(parameters, held, database), _mlflow(parameters, held, database)]
     clients = {name: value for server in servers for name, value in server.clients.items()}
@@ -151,17 +147,13 @@ def plan(parameters: ServicesParameters, held: Mapping[str, str], database: URL 
         **clients,
     }
     worker = [sys.executable, "-m", "flows.commands.services.worker"]
-    return Plan(
-        [*(each for server in servers for each in server.services), Service("worker", worker)], environment, clients
-    )
+    services = [each for server in servers for each in server.services]
+    return Plan([*services, Service("worker", worker)], environment, clients)
 
 
 def database_server(address: str) -> URL:
-    """The PostgreSQL server of `postgresql://USER:PASSWORD@HOST:PORT`.
-
-    Raises:
-        UserError: for anything else. What was given is not repeated, as a password may be in any part of it.
-    """
+    """The PostgreSQL server of `postgresql://USER:PASSWORD@HOST:PORT`. Raises UserError for anything else, without
+    repeating it: a password may be in any part."""
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 
@@ -226,7 +218,7 @@ def _mlflow(parameters: ServicesParameters, held: Mapping[str, str], database: U
     ]
     password = held.get("MLFLOW_TRACKING_PASSWORD") or new_password()
     environment = {
-        # The user's database may have a password in its address, and a command line is everybody's.
+        # The address may hold a password, and every user can read a command line.
         "MLFLOW_BACKEND_STORE_URI": own if url == address else url,
         "MLFLOW_AUTH_CONFIG_PATH": str(_mlflow_configuration(parameters.directory)),
         "MLFLOW_AUTH_ADMIN_USERNAME": USER,
@@ -242,7 +234,7 @@ def _mlflow(parameters: ServicesParameters, held: Mapping[str, str], database: U
 
 
 def _mlflow_configuration(directory: Path) -> Path:
-    """MLflow keeps its users apart from its runs, and hashes a password for half a second unless told to remember."""
+    """MLflow keeps its users apart from its runs, and without a cache takes half a second to hash a password."""
     file = directory / "mlflow.ini"
     users = str(directory / "mlflow-users.db").replace("%", "%%")
     options = {"default_permission": "READ", "database_uri": f"sqlite:///{users}", "auth_cache_ttl_seconds": 60}
@@ -273,3 +265,68 @@ def _is_up(supervisor: Supervisor, server: Service) -> bool:
 def _wait(condition: Callable[[], bool], what: str, log: Path) -> None:
     if not wait_until(condition, _START_SECONDS, every=0.2):
         raise UserError(f"no answer within {_START_SECONDS} s from {what}{tail(log)}")
+
+
+def links(variables: Mapping[str, str], runs: Path) -> Iterator[tuple[str, str]]:
+    """Titles and addresses of the last run's pages: MLflow's chart of accuracy over tokens, and the report.
+
+    Args:
+        variables: environment of MLflow's clients.
+    """
+    from flows import presets
+    from flows.runtime import last_run
+    from tasks.records.stage_directory import PAGE
+
+    last = last_run.recall()
+    if last is None:
+        return
+    try:
+        preset = presets.resolve(*last).preset
+    except UserError:  # Its file is gone, or was changed.
+        return
+    address = variables["MLFLOW_TRACKING_URI"]
+    user, password = (variables.get(f"MLFLOW_TRACKING_{name}", "") for name in ("USERNAME", "PASSWORD"))
+    import httpx
+
+    with (
+        contextlib.suppress(httpx.HTTPError),  # The services run without it.
+        httpx.Client(base_url=address, auth=(user, password), trust_env=False, timeout=30) as server,
+    ):
+        if (page := _chart(server, preset)) is not None:
+            yield f"accuracy over tokens of {preset}", f"{address}/{page}"
+    report = runs / preset / "report" / PAGE
+    if report.exists():
+        yield f"report of {preset}", report.as_uri()
+
+
+def _chart(server: httpx.Client, preset: str) -> str | None:
+    """Address of the newest sweep's chart below MLflow's page, if there is one."""
+    from tasks.records.mlflow_tracker import chart
+
+    found = server.get("/api/2.0/mlflow/experiments/get-by-name", params={"experiment_name": preset})
+    if found.status_code != 200:
+        return None
+    experiment = found.json()["experiment"]["experiment_id"]
+    sweeps = _runs(server, experiment, "tags.stage = 'sweep'", 1)
+    if not sweeps:
+        return None
+    parent = sweeps[0]["info"]["run_id"]
+    curves = _runs(server, experiment, f"tags.stage = 'curve' and tags.`mlflow.parentRunId` = '{parent}'", _MOST_MODELS)
+    metrics = sorted(
+        {metric["key"] for run in curves for metric in run["data"].get("metrics", ())},
+        key=lambda name: (not name.endswith(f"/{_FIRST}"), name),
+    )
+    return chart(experiment, [run["info"]["run_id"] for run in curves], metrics[0]) if metrics else None
+
+
+def _runs(server: httpx.Client, experiment: str, which: str, most: int) -> list[dict[str, Any]]:
+    """The newest first."""
+    wanted = {
+        "experiment_ids": [experiment],
+        "filter": which,
+        "max_results": most,
+        "order_by": ["attributes.start_time DESC"],
+    }
+    answer = server.post("/api/2.0/mlflow/runs/search", json=wanted)
+    answer.raise_for_status()
+    return list(answer.json().get("runs", ()))

@@ -43,32 +43,28 @@ def _of_presets() -> Iterator[dict[str, Any]]:
         settings, purpose = presets.resolve(name), presets.purpose(name)
         flow = "ablation" if settings.ablation else "pipeline"
         tags = ["gpu" if gpu_demands(settings) else "cpu"]
-        yield _deployment(name, purpose, flow, tags)
+        variants = [(flow, purpose, tags)]
         if name.startswith("evaluate-"):
-            yield _deployment(name, f"The sweep alone: {purpose}", "sweep", [*tags, "sweep"])
-
-
-def _deployment(preset: str, description: str, flow: str, tags: list[str]) -> dict[str, Any]:
-    return {
-        "name": preset,
-        "description": description,
-        "entrypoint": f"flows/{flow}.py:{flow}",
-        "parameters": {"preset": preset},
-        "tags": tags,
-    }
+            variants.append(("sweep", f"The sweep alone: {purpose}", [*tags, "sweep"]))
+        for flow, description, tags in variants:
+            yield {
+                "name": name,
+                "description": description,
+                "entrypoint": f"flows/{flow}.py:{flow}",
+                "parameters": {"preset": name},
+                "tags": tags,
+            }
 
 
 def register(project: Path, environment: Mapping[str, str] | None = None) -> None:
     """Create work pool and automation unless they exist, and register every deployment of prefect.yaml.
 
-    prefect.yaml names no directory: Prefect records `project` in the server as each run's working directory.
-
     Args:
-        project: directory of prefect.yaml.
+        project: directory of prefect.yaml, which Prefect records as each run's working directory.
         environment: names the server by PREFECT_API_URL; None takes the process's own.
 
     Raises:
-        UserError: Prefect refuses something; the end of its own words is in the message.
+        UserError: when Prefect refuses something, with the end of its message.
     """
     environment = {**(os.environ if environment is None else environment), "NO_COLOR": "1"}
 
@@ -84,8 +80,10 @@ def register(project: Path, environment: Mapping[str, str] | None = None) -> Non
     if prefect("work-pool", "inspect", WORK_POOL).returncode:
         commands.append(["work-pool", "create", WORK_POOL, "--type", "process"])
     automation = project / AUTOMATION
-    if automation.exists() and prefect("automation", "inspect", _name(automation)).returncode:
-        commands.append(["automation", "create", "--from-file", str(automation)])
+    if automation.exists():
+        name = str(yaml.safe_load(automation.read_text())["name"])
+        if prefect("automation", "inspect", name).returncode:
+            commands.append(["automation", "create", "--from-file", str(automation)])
     with tempfile.TemporaryDirectory() as directory:
         full = Path(directory) / FILE
         full.write_text(yaml.safe_dump({"name": project.name, "deployments": deployments_of(project / FILE)}))
@@ -98,10 +96,6 @@ def register(project: Path, environment: Mapping[str, str] | None = None) -> Non
                 raise UserError(
                     f"`prefect {' '.join(command)}` failed in {project} with the server {server}:\n{reason}"
                 )
-
-
-def _name(automation: Path) -> str:
-    return str(yaml.safe_load(automation.read_text())["name"])
 
 
 if __name__ == "__main__":

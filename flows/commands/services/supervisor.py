@@ -21,25 +21,23 @@ _STOP_SECONDS = 30
 
 
 class Service(NamedTuple):
-    """One program under supervision."""
+    """One program under supervision: the port it listens on, if any, its address for users, and the address that
+    answers 200 once it is up."""
 
     name: str
     command: list[str]
     port: int | None = None
-    """None for a program that listens on nothing."""
     address: str = ""
-    """What the user opens, or connects to."""
     health: str = ""
-    """What answers 200 once it is up."""
 
 
 class Supervisor:
-    """A supervisord over some services, spoken to through a socket only this user can open.
+    """A supervisord over some services, which takes calls through a socket that only this user can open.
 
     Args:
-        services: the programs, in the order they need each other. They are started by `start`, not before.
+        services: the programs, in the order they need each other; `start` starts them.
         environment: what all of them see beside the user's own.
-        directory: where configuration and logs go, one log per service.
+        directory: of configuration and logs, one log per service.
         working_directory: what the programs run in.
     """
 
@@ -58,7 +56,7 @@ class Supervisor:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for us to handle: servers must outlive the worker.
+            start_new_session=True,  # Ctrl-C must not reach the servers: they outlive the worker.
             preexec_fn=end_with_parent,
         )
 

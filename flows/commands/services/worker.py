@@ -2,8 +2,8 @@
 
     python -m flows.commands.services.worker  # in the directory of prefect.yaml, with the server of PREFECT_API_URL
 
-Prefect's own takes command, environment, directory, pull steps and entrypoint of a run from the server, so whoever can
-write there runs any program as the worker's user. Here the server says only which deployment, when, and with which
+Prefect's own takes command, environment, directory, pull steps and entrypoint of a run from the server: a client that
+can write there runs any program as the worker's user. Here the server says only which deployment, when, and with which
 parameters.
 Not promised: that parameters are harmless. They name files, models and addresses, as `--set` does.
 """
@@ -35,11 +35,7 @@ _ENTRYPOINT = "PREFECT__FLOW_ENTRYPOINT"
 
 
 def registered(file: Path, name: str, entrypoint: str | None) -> dict[str, Any]:
-    """The deployment of prefect.yaml that a deployment of the server is.
-
-    Raises:
-        UserError: when there is none of that name and entrypoint.
-    """
+    """The deployment of prefect.yaml with that name and entrypoint. Raises UserError when there is none."""
     deployments = deployments_of(file)
     for deployment in deployments:
         if (deployment.get("name"), deployment.get("entrypoint")) == (name, entrypoint):

@@ -1,16 +1,17 @@
-"""AnytimeReasoner (Qi et al. 2025, "Optimizing anytime reasoning via budget relative policy optimization", 2505.13438).
+"""Algorithms of training: how rollouts of a problem are made, and what advantage each token gets.
 
-A thought of at most t_S tokens is cut at budgets t_1 < ... < t_S, and answered several times from every cut. Its worth
-is that of all its cuts,
-
-    J = sum_j p_j score_j                                                                       (1)
-
-Each segment is rewarded for the cuts that come after it, compared with the scores of the thought's earlier cuts and of
-the problem's other thoughts.
-
-The advantages are those of the authors' code (`verl/trainer/ppo/brpo.py` of sail-sg/AnytimeReasoner), which no
-deviation divides; we number the equations. Two things differ: a cut writes think-end and nothing else, as `separate`
-does; and a thought that ended early is answered as often as a cut is, theirs once more for every later cut.
+- GRPO: one thought and one solution a rollout, under one budget; rewards are compared within a problem's rollouts.
+- AnytimeReasoner (Qi et al. 2025, "Optimizing anytime reasoning via budget relative policy optimization", 2505.13438):
+  a thought of at most t_S tokens is cut at budgets t_1 < ... < t_S, and answered several times from every cut. Its
+  worth is J = sum_j p_j score_j. Each segment is rewarded for the cuts that come after it, compared with the scores of
+  the thought's earlier cuts and of the problem's other thoughts. The advantages are those of the authors' code
+  (`verl/trainer/ppo/brpo.py` of sail-sg/AnytimeReasoner), which no deviation divides. Two things differ: a cut writes
+  think-end and nothing else, as `separate` does; and a thought that ended early is answered as often as a cut is,
+  theirs once more for every later cut.
+- REO-RL in small (Gao et al. 2025, "How far are we from optimal reasoning efficiency?", arXiv 2506.07104): the same
+  cuts, at budgets that grow exponentially, with one reward for the whole thought. Our choices, which its abstract
+  leaves open: a cut stands for the budgets up to it (`shares`, "width"), the whole thought has GRPO's advantage, and
+  answers have anytime training's.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -30,6 +31,10 @@ from elastic_core.strategies.base import Completion, Generate, Sampling
 from elastic_core.strategies.separate import separate
 from elastic_core.trajectory import Trajectory
 
+if TYPE_CHECKING:
+    import torch
+
+_EPSILON = 1e-6
 Weighting = Literal["uniform", "linear", "log-uniform", "width"]
 
 
@@ -142,24 +147,52 @@ async def think_and_answer(
     return (await asyncio.gather(*map(answers, reversed(cuts.at))))[::-1]
 
 
-def thinking_advantages(scores: np.ndarray, weights: Sequence[float]) -> np.ndarray:
+def group_advantages(
+    token_level_rewards: "torch.Tensor", response_mask: "torch.Tensor", index: np.ndarray, **_: Any
+) -> tuple["torch.Tensor", "torch.Tensor"]:
+    """GRPO's group advantage (Elastic Reasoning, section 3.3): rewards less their group's mean, over its deviation.
+
+        A_i = (r_i - mean(r)) / (std(r) + 1e-6)
+
+    on every token of rollout i that is trained on, 0 on others.
+
+    verl's own "grpo" takes mean and deviation in single precision. There the mean of equal fractional rewards, like
+    those of L1's responses that are all cut, is off by 1e-7, and divided by 1e-6. In double precision it is exact, so a
+    group without variance has advantage 0.
+
+    Args:
+        token_level_rewards: (rollouts, tokens), the reward on the last token.
+        response_mask: (rollouts, tokens), 0 where not trained on or padding.
+        index: (rollouts,) which group each is of.
+
+    Returns:
+        Advantages and returns, (rollouts, tokens), the same: there is no critic.
+    """
+    import torch
+
+    rewards = token_level_rewards.sum(dim=-1).double()
+    advantages = torch.empty_like(rewards)
+    for group in set(index):
+        rows = torch.from_numpy(index == group)
+        mean, deviation = rewards[rows].mean(), rewards[rows].std()
+        advantages[rows] = (rewards[rows] - mean) / (deviation + _EPSILON)
+    of_tokens = advantages.float().unsqueeze(-1) * response_mask
+    return of_tokens, of_tokens
+
+
+def anytime_advantages(scores: np.ndarray, weights: Sequence[float]) -> np.ndarray:
     """Of segment s = 0..S-1, the tokens between cut s-1 and cut s; brpo.py's `compute_cot_advantage`.
 
     The return R that the segment can still change, less its expectation V. The thought's own past V1 weighs the more,
     the further the thought is; V2 is the mean over the problem's thoughts:
 
-        A(s) = R(s) - V(s)                                                                      (2)
-        R(s) = sum_{j >= s} p_j score_j                                                         (3)
-        V(s) = (s V1(s) + (S - s) V2(s)) / S                                                    (4)
-        V1(s) = (sum_{i < s} 2^i score_i / sum_{i < s} 2^i) sum_{j >= s} p_j                    (5)
-        V2(s) = mean of R(s)                                                                    (6)
+        A(s) = R(s) - V(s)                                                                      (1)
+        R(s) = sum_{j >= s} p_j score_j                                                         (2)
+        V(s) = (s V1(s) + (S - s) V2(s)) / S                                                    (3)
+        V1(s) = (sum_{i < s} 2^i score_i / sum_{i < s} 2^i) sum_{j >= s} p_j                    (4)
+        V2(s) = mean of R(s)                                                                    (5)
 
-    Args:
-        scores: (thoughts, cuts), the mean score of each cut's answers.
-        weights: p, (cuts,).
-
-    Returns:
-        (thoughts, cuts).
+    `scores` are (thoughts, cuts), the mean score of each cut's answers, and `weights` p; returns (thoughts, cuts).
     """
     number = scores.shape[1]
     p = np.asarray(weights)
@@ -172,15 +205,26 @@ def thinking_advantages(scores: np.ndarray, weights: Sequence[float]) -> np.ndar
     return advantages
 
 
+def reo_advantages(scores: np.ndarray, weights: Sequence[float]) -> np.ndarray:
+    """For all segments of a thought alike, where mean and deviation are over the problem's thoughts:
+
+        A = (R - mean(R)) / (std(R) + 1e-6), R = sum_j p_j score_j
+
+    Shapes are those of `anytime_advantages`.
+    """
+    rewards = scores @ np.asarray(weights)
+    advantages = (rewards - rewards.mean()) / (rewards.std(ddof=1) + _EPSILON)
+    return np.repeat(advantages[:, None], scores.shape[1], axis=1)
+
+
+ThinkingAdvantages = Callable[[np.ndarray, Sequence[float]], np.ndarray]
+THINKING_ADVANTAGES: dict[str, ThinkingAdvantages] = {"anytime": anytime_advantages, "reo": reo_advantages}
+"""By `train.algorithm`, where thoughts are cut."""
+
+
 def answer_advantages(scores: np.ndarray) -> np.ndarray:
     """Score minus the mean at the same cut of the same thought, not weighted by p; brpo.py's
-    `compute_summary_advantage`:
-
-        A(s, a) = score(s, a) - mean over a of score(s, a)                                      (7)
-
-    Args:
-        scores: (thoughts, cuts, answers).
-    """
+    `compute_summary_advantage`. `scores` are (thoughts, cuts, answers)."""
     return scores - scores.mean(axis=2, keepdims=True)
 
 
@@ -189,14 +233,13 @@ def rows(
     scores: np.ndarray,
     cuts: Cuts,
     *,
-    thinking: Callable[[np.ndarray, Sequence[float]], np.ndarray] = thinking_advantages,
+    thinking: ThinkingAdvantages = anytime_advantages,
     truncated: bool = True,
 ) -> list[list[Row]]:
     """Rows of one problem, thought by thought: the thought, unless it is empty, and every answer once.
 
     Args:
         scores: of all answers, (thoughts, cuts, answers).
-        thinking: advantages of the segments, as `thinking_advantages`.
         truncated: train on answers that a limit ended too.
     """
     of_thoughts, of_answers = thinking(scores.mean(axis=2), cuts.weights), answer_advantages(scores)

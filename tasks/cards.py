@@ -1,0 +1,144 @@
+"""What a sweep measured of a model, beside its weights: its card, and the effort levels that a server offers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from elastic_core.errors import UserError, nearest
+from elastic_core.serving.choice import COLUMNS, Choice, choose_levels
+from elastic_core.serving.levels import LEVELS, Levels, read_levels
+from elastic_core.statistics.estimates import FREE
+from elastic_core.statistics.which_budget import SERVED, Reason
+from elastic_core.sweep.grid import split_model
+from elastic_core.sweep.table import SweepTable
+from elastic_core.system.fingerprint import hash_files
+from elastic_core.training import model_card
+from elastic_core.trajectory import BUDGET, KEY
+from reports.summary import report_rows, summarize
+from tasks.records.mlflow_tracker import Tracker
+from tasks.records.stage_directory import BEST, MODEL, TABLE, Stage
+from tasks.records.tables import sound_rows
+
+_LIMITED = (pl.col("strategy") == SERVED, *(pl.col(name).is_not_null() for name in BUDGET))
+"""Rows of `separate` with limits on both phases, as a server's budgets have."""
+
+
+@dataclass(frozen=True)
+class Cards:
+    """What the sweep of a stage measured of models, once it has finished.
+
+    Attributes:
+        rows: which rows of the table the settings ask for.
+        margin: of the effort levels, in [0, 1].
+        fingerprint: of a checkpoint, by which the sweep knows it.
+    """
+
+    stage: Stage
+    rows: pl.Expr
+    margin: float
+    fingerprint: Callable[[Path], str]
+
+    def cells(self, model: Path) -> list[dict[str, Any]]:
+        """The model's cells; none when the sweep has not finished, or measured other weights."""
+        if (name := self._name(model)) is None:
+            return []
+        wanted = (pl.col("model") == name) & self.rows
+        found = report_rows(self._table.scan().filter(wanted)).collect()
+        return summarize(found).to_dicts() if found.height else []
+
+    def write_levels(self, model: Path) -> list[Path]:
+        """Put the effort levels beside the model. Those from the same table stay: the user may have chosen them by
+        other benchmarks. Returns their file; none where the model has no rows of `separate`."""
+        name, file, table = self._name(model), model / LEVELS, self._table
+        if name is None or name not in measured_models(table.scan().filter(self.rows)):
+            return []
+        if not file.exists() or read_levels(file).table != hash_files(table.shards()):
+            measured_levels(table, name, [], self.margin, self.rows)[0].write(file)
+        return [file]
+
+    def write_all(self, checkpoints: Iterable[Path], tracker: Tracker) -> None:
+        """The cards and effort levels of those checkpoints that the preset's trainings left, and of what lies beside
+        them and was measured, here and in MLflow's registry."""
+        trainings = self.stage.runs / self.stage.preset / "train"
+        left = {path.parent for path in checkpoints if path.parents[1] == trainings}
+        for directory, name in product(sorted(left), (MODEL, BEST)):
+            model = directory / name
+            if not (model / model_card.RECORD).exists() or not (cells := self.cells(model)):
+                continue
+            files = [*self.write_levels(model), model_card.write_card(model, cells)]
+            # None when the tracking store was changed since.
+            if training := tracker.find(directory.relative_to(self.stage.runs).as_posix()):
+                for file in files:
+                    tracker.renew(training, file)
+
+    @property
+    def _table(self) -> SweepTable:
+        return SweepTable(self.stage.directory / TABLE)
+
+    def _name(self, model: Path) -> str | None:
+        """What the finished sweep calls the model."""
+        weights = self.fingerprint(model)
+        names = [name for name, found in self.stage.inputs["models"].items() if found == weights]
+        return names[0] if names and self.stage.marker.exists() else None
+
+
+def measured_models(rows: pl.LazyFrame) -> list[str]:
+    """Models of a table that can be served and have rows of `separate` with limits on both phases."""
+    names = rows.filter(*_LIMITED).select("model").unique().collect()["model"].sort().to_list()
+    return [name for name in names if len(split_model(name)) == 1]
+
+
+def measured_levels(
+    table: SweepTable, model: str, benchmarks: Sequence[str], margin: float, *wanted: pl.Expr
+) -> tuple[Levels, Choice]:
+    """The effort levels of one of `measured_models`, and how they were chosen.
+
+    Args:
+        benchmarks: to choose by; none is all that the model was measured on.
+        margin: in [0, 1], as of `choose_levels`.
+        wanted: which rows; all without any.
+
+    Raises:
+        UserError: when the model was not measured on one of the benchmarks, or under no budget on all of them.
+    """
+    columns = list(dict.fromkeys((*KEY, "think_finish", *COLUMNS)))
+    served = pl.all_horizontal(_LIMITED)
+    found = sound_rows(table, columns, pl.col("model") == model, served | (pl.col("strategy") == FREE), *wanted)
+    known = found.filter(served)["benchmark"].unique().sort().to_list()
+    for name in benchmarks:
+        if name not in known:
+            raise UserError(
+                f"--benchmark {name}: {model} was not measured on it under {SERVED}{nearest(name, known)}; there "
+                f"are: {', '.join(known)}"
+            )
+    chosen = list(dict.fromkeys(benchmarks)) or known
+    found = found.filter(pl.col("benchmark").is_in(chosen))
+    found = found.filter(pl.col("benchmark").n_unique().over("strategy", *BUDGET) == len(chosen))
+    if found.filter(served).is_empty():
+        raise UserError(
+            f"{table.directory}: no budget was measured on all of {', '.join(chosen)}; give --benchmark with one of "
+            "them, or finish the sweep"
+        )
+    choice = choose_levels(found, margin)
+    sampling = table.manifest.settings
+    levels = Levels(
+        model=model,
+        weights=table.manifest.models.get(model, model),  # A store on its own calls a model by its fingerprint.
+        table=hash_files(table.shards()),
+        benchmarks=chosen,
+        strategy=SERVED,
+        temperature=sampling.get("temperature"),
+        top_p=sampling.get("top_p"),
+        margin=margin,
+        loss=None if isinstance(choice.rule, Reason) else choice.rule,
+        date=datetime.now(UTC).date(),
+        levels=choice.levels,
+    )
+    return levels, choice
