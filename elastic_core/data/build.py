@@ -27,22 +27,12 @@ from typing import Any
 
 import polars as pl
 
-from elastic_core.data import decontaminate
+from elastic_core.data import decontaminate, problems
 from elastic_core.data.clean import file_batches, num_rows, remove_leftovers, write_clean, write_final
 from elastic_core.data.dataset import ROW, Dataset, Form, Generated
 from elastic_core.data.decontaminate import Questions
 from elastic_core.data.fetch import FetchedDataset
-from elastic_core.data.problems import (
-    MANIFEST,
-    TEMPLATES,
-    Counts,
-    DatasetRecord,
-    Manifest,
-    OverlapRecord,
-    SourceRecord,
-    prompt_lengths,
-    summarize_lengths,
-)
+from elastic_core.data.problems import MANIFEST, TEMPLATES, Counts, Manifest
 from elastic_core.errors import UserError
 from elastic_core.miniature.problems import MiniatureParameters, of_dataset
 from elastic_core.system.files import LockHeld, exclusive, replacing, write_text
@@ -100,7 +90,7 @@ def build(
         removed.append(pl.read_parquet(file.with_name(REMOVED)))
         fetched = plan.fetched.get(entry.name)
         sources = fetched.files if fetched else ()
-        records[entry.name] = DatasetRecord(
+        records[entry.name] = problems.DatasetRecord(
             file=f"{entry.name}.parquet",
             split=entry.split,
             domain=entry.domain,
@@ -110,7 +100,7 @@ def build(
             source=str(entry.source),
             revision=fetched.revision if fetched else None,
             licence=entry.licence,
-            files=[SourceRecord(file=each.name, sha256=each.sha256, bytes=each.bytes) for each in sources],
+            files=[problems.SourceRecord(file=each.name, sha256=each.sha256, bytes=each.bytes) for each in sources],
             **counts,
         )
         on_done(entry.name)
@@ -211,12 +201,14 @@ class Sets:
 
     def _finish(self, entry: Dataset, target: Path) -> Counts:
         clean = self.clean_file(entry)
-        left_out, overlap = pl.DataFrame(schema=decontaminate.REMOVED), dict[str, OverlapRecord]()
+        left_out, overlap = pl.DataFrame(schema=decontaminate.REMOVED), dict[str, problems.OverlapRecord]()
         questions = _questions(entry, clean) if entry.form in _WITH_QUESTIONS else None
         if questions is not None and entry.form is Form.PROBLEMS:
             assert entry.prompt
             prompts = pl.scan_parquet(clean).select(prompt=TEMPLATES[entry.prompt].render()).collect()
-            questions = replace(questions, lengths=prompt_lengths(self._tokenizer, prompts["prompt"].to_list()))
+            questions = replace(
+                questions, lengths=problems.prompt_lengths(self._tokenizer, prompts["prompt"].to_list())
+            )
         if questions is not None and _is_trained(entry):
             measured = {other.name: self._questions[other.name] for other in self._measured}
             found, overlap = decontaminate.overlaps(entry.name, questions, measured, self.plan.common_ngrams)
@@ -236,7 +228,7 @@ class Sets:
             near_empty=near_empty,
             overlap=overlap,
             removed=decontaminate.by_reason(left_out),
-            prompt_tokens=summarize_lengths(questions.lengths) if questions else None,
+            prompt_tokens=problems.summarize_lengths(questions.lengths) if questions else None,
         )
 
     def _max_tests(self, entry: Dataset) -> int | None:

@@ -96,8 +96,9 @@ class Network:
             return  # All had arrived, and the fetch ended before it was checked.
         _refuse_offline()
         part.parent.mkdir(parents=True, exist_ok=True)
-        url, login = source.url(name) if isinstance(source, GitHub) else "", dict[str, str]()
-        if isinstance(source, Hub):
+        if isinstance(source, GitHub):
+            url, login = source.url(name), dict[str, str]()
+        else:
             from huggingface_hub import hf_hub_url
             from huggingface_hub.utils import build_hf_headers
 

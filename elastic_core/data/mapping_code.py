@@ -172,13 +172,10 @@ def _helpers(prompt: str, entry_point: str) -> str:
 
 
 def _livecodebench_truth(tests: list[Row], row: Row) -> CodeTruth:
-    match _only(tests, "testtype"):
-        case "stdin":
-            return CodeTruth("stdin", _pairs(tests))
-        case "functional":
-            return CodeTruth("functional", _pairs(tests), method=_func_name(tests, row))
-        case other:
-            raise ValueError(f"tests of type {short(other)}; expected stdin or functional")
+    kind = _only(tests, "testtype")
+    if kind not in ("stdin", "functional"):
+        raise ValueError(f"tests of type {short(kind)}; expected stdin or functional")
+    return CodeTruth(kind, _pairs(tests), method=_func_name(tests, row) if kind == "functional" else None)
 
 
 def _pairs(tests: list[Row]) -> tuple[CodeTest, ...]:

@@ -182,7 +182,6 @@ def _is_rationale(answer: str) -> pl.Expr:
 
 
 def _thought(answer: str) -> pl.Expr:
-    """What stands before the last line."""
     return pl.col(answer).str.strip_chars().str.extract(_RATIONALE, 1)
 
 

@@ -12,17 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from elastic_core.miniature import grammar
-from elastic_core.miniature.grammar import (
-    END_THINK,
-    EOS,
-    NEWLINE,
-    OPERATIONS,
-    SolutionKind,
-    Style,
-    encode,
-    prompt_ids,
-    vocabulary,
-)
+from elastic_core.miniature.grammar import SolutionKind, Style, encode, prompt_ids, vocabulary
 from elastic_core.miniature.problems import Problem, draw_problem
 from elastic_core.system.files import replacing
 
@@ -128,16 +118,16 @@ def _example(rng: random.Random, recipe: Recipe, stage: Stage, problem: Problem)
     style = rng.choices(STYLES, stage.styles)[0]
     num_rechecks = grammar.draw_rechecks(rng, style, recipe.rechecks)
     thinking, done = _encode_thought(problem, style, num_rechecks)
-    ending = [ids[END_THINK]]
+    ending = [ids[grammar.END_THINK]]
     cut = rng.random() < stage.cut
     if cut:
         length = _draw_cut(rng, stage, done, len(problem.operations))
         thinking, done = thinking[:length], done[: length + 1]
         if rng.random() < recipe.newline_before_end:
-            ending = [ids[NEWLINE], ids[END_THINK]]
+            ending = [ids[grammar.NEWLINE], ids[grammar.END_THINK]]
     kind = _draw_kind(rng, recipe, stage, problem, finished=done[-1] == len(problem.operations))
     mentioned = _operations_mentioned(thinking, len(problem.operations))
-    answer = [*encode(grammar.solution(problem, kind, mentioned)), ids[EOS]]
+    answer = [*encode(grammar.solution(problem, kind, mentioned)), ids[grammar.EOS]]
     prompt = prompt_ids(problem.question)
     mask = [0] * len(prompt) + [1] * len(thinking) + [0 if cut else 1] * len(ending) + [1] * len(answer)
     return Example([*prompt, *thinking, *ending, *answer], mask, stage.name, problem.question, kind, cut)
@@ -194,7 +184,7 @@ def _draw_kind(rng: random.Random, recipe: Recipe, stage: Stage, problem: Proble
 def _operations_mentioned(thinking: list[int], num_operations: int) -> int:
     """Operations in the thought's current pass: each step of each style names its operation exactly once."""
     ids = vocabulary()
-    operations = {ids[operation] for operation in OPERATIONS}
+    operations = {ids[operation] for operation in grammar.OPERATIONS}
     total = sum(token in operations for token in thinking)
     return total if total <= num_operations else (total - 1) % num_operations + 1
 

@@ -62,16 +62,11 @@ CHAT_TEMPLATES = {
             ("<|im_start|>", "<|im_end|>"),
         ),
         ChatTemplate(
-            "miniature",
-            "<bos><|user|>",
-            "<|assistant|>",
-            "<eos>",
-            ("<bos>", "<|user|>", "<|assistant|>", "<eos>"),
-            opening="<think>",
-            closing="</think>",
+            "miniature", "<bos><|user|>", "<|assistant|>", "<eos>", ("<bos>", "<|user|>", "<|assistant|>", "<eos>"),
+            opening="<think>", closing="</think>",
         ),
     )
-}
+}  # fmt: skip
 """Templates by name: of DeepSeek-R1 and what was distilled from it, of Qwen2.5-Instruct, of the embedded miniature."""
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 SCRIPTS = Path(__file__).with_name("scripts")
 
 Ids = tuple[int, ...]
+Script = dict[str, str]  # the wording of every request, as jinja2 templates by name
 
 # Stand for texts in a rendered conversation.
 _QUESTION, _REPLY, _REQUEST = "ELASTIC-QUESTION", "ELASTIC-REPLY", "ELASTIC-REQUEST"
@@ -46,8 +47,8 @@ _LISTED = re.compile(r"^\s*(?:[-*•]\s+|\(?(?:step\s*)?\d{1,3}\s*[.):]\s*)(.*\S
 _COMMA_BEFORE_END = re.compile(r",\s*([}\]])")
 
 
-def load_script(name: str) -> dict[str, str]:
-    """The wording of every request, as jinja2 templates by name: "reasonflux", "published" or "miniature"."""
+def load_script(name: str) -> Script:
+    """The script "reasonflux", "published" or "miniature"."""
     return tomllib.loads((SCRIPTS / f"{name}.toml").read_text(encoding="utf-8"))
 
 
@@ -56,12 +57,7 @@ class Guide:
     navigator's too; `library` has the templates that `retriever` searches."""
 
     def __init__(
-        self,
-        tokenizer: Any,
-        markers: Markers,
-        library: Mapping[str, Template],
-        retriever: Retriever,
-        script: Mapping[str, str],
+        self, tokenizer: Any, markers: Markers, library: Mapping[str, Template], retriever: Retriever, script: Script
     ) -> None:
         # A copy: one tokenizer must not encode here while another thread decodes with it.
         self.tokenizer = copy.deepcopy(tokenizer)

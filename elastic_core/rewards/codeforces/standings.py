@@ -173,27 +173,23 @@ class Client:
             raise _Transient(f"cannot reach {self.base_url}: {error or type(error).__name__}") from error
         finally:
             self._last = time.monotonic()
-        return _result(response, body, method)
-
-
-def _result(response: httpx.Response, body: bytes, method: str) -> Any:
-    """What the API's answer holds. Its comment is read whatever the status: nothing else tells refusals apart."""
-    try:
-        answer = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        answer = None
-    answer = answer if isinstance(answer, dict) else {}
-    if answer.get("status") == "OK" and "result" in answer:
-        return answer["result"]
-    comment = str(answer.get("comment", ""))
-    if any(words in comment for words in WITHOUT_DATA):
-        raise NoData(comment)
-    said = f"{method} answered HTTP {response.status_code}: {comment or 'not the JSON of the API'}"
-    # What throttles in front of the API and pages about maintenance (HTTP 200) have no comment.
-    throttled = THROTTLED in comment if comment else response.status_code in (200, 403, 408)
-    if throttled or response.status_code == 429 or response.status_code >= 500:
-        raise _Transient(said, response)
-    raise DownloadError(said)
+        try:
+            answer = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            answer = None
+        answer = answer if isinstance(answer, dict) else {}
+        if answer.get("status") == "OK" and "result" in answer:
+            return answer["result"]
+        # It is read whatever the status: nothing else tells refusals apart.
+        comment = str(answer.get("comment", ""))
+        if any(words in comment for words in WITHOUT_DATA):
+            raise NoData(comment)
+        said = f"{method} answered HTTP {response.status_code}: {comment or 'not the JSON of the API'}"
+        # What throttles in front of the API and pages about maintenance (HTTP 200) have no comment.
+        throttled = THROTTLED in comment if comment else response.status_code in (200, 403, 408)
+        if throttled or response.status_code == 429 or response.status_code >= 500:
+            raise _Transient(said, response)
+        raise DownloadError(said)
 
 
 def _read(path: Path, contest: int) -> Standings | NoData:

@@ -136,7 +136,10 @@ def _verdict(
         exec(compile(ast.Module(stars, []), "check.py", "exec", dont_inherit=True), module.__dict__)
         # A solution must not replace what the test program relies on, except for the entry point.
         missing = _missing_names(code) - ({*vars(module), *dir(builtins)} - {entry_point})
-        expected = _expected_names(missing, entry_point, names)
+        if entry_point is not None:
+            expected = {entry_point}
+        else:  # `median` alone is a solution's; beside others it is the prelude's.
+            expected = {"Solution"} if "Solution" in missing else missing - names.keys() or missing
         if undefined := missing - expected - names.keys():
             return UNDEFINED + ", ".join(sorted(undefined))
         module.__dict__.update((name, names[name]) for name in missing - expected)
@@ -153,15 +156,6 @@ def _verdict(
     if failure or candidate.asked:
         return failure or "correct"
     return "error" if expected & missing else "nothing"
-
-
-def _expected_names(missing: set[str], entry_point: str | None, prelude: dict[str, Any]) -> set[str]:
-    """Of the names that a test program uses and does not define, those that it expects of a solution."""
-    if entry_point is not None:
-        return {entry_point}
-    if "Solution" in missing:
-        return {"Solution"}
-    return missing - prelude.keys() or missing  # `median` alone is a solution's; beside others it is the prelude's
 
 
 def _tests(module: ModuleType) -> Iterator[Callable[[], Any]]:
