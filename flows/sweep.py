@@ -9,7 +9,7 @@ from prefect import flow, get_run_logger
 
 from elastic_core.data.problems import read_problems
 from elastic_core.errors import UserError
-from elastic_core.rewards.codeforces.rating import split_id
+from elastic_core.rewards.codeforces import split_id
 from elastic_core.statistics.estimates import seeds_as_one
 from elastic_core.sweep.table import SweepTable
 from elastic_core.system.fingerprint import hash_files

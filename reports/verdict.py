@@ -9,7 +9,7 @@ from typing import NamedTuple
 import polars as pl
 
 from elastic_core.budget import Budget
-from elastic_core.rewards.grade import UNANSWERED
+from elastic_core.rewards.truth import UNANSWERED
 from elastic_core.statistics.estimates import seed_columns
 from elastic_core.statistics.intervals import Estimate
 from elastic_core.statistics.responses import ResponseKind

@@ -26,8 +26,7 @@ from prefect.cache_policies import NO_CACHE
 from elastic_core.budget import TrainingBudget
 from elastic_core.data.problems import MANIFEST
 from elastic_core.errors import UserError
-from elastic_core.rewards.codeforces import standings
-from elastic_core.rewards.codeforces.rating import split_id
+from elastic_core.rewards.codeforces import split_id, standings
 from elastic_core.rewards.codeforces.standings import load
 from elastic_core.statistics.cost import CostModel
 from elastic_core.sweep.cost import Throughput, throughput_file

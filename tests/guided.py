@@ -11,7 +11,7 @@ from typing import Any
 
 from elastic_core.budget import Budget
 from elastic_core.engines.base import Engine, drive
-from elastic_core.miniature.tokenizer import EOS, build_tokenizer
+from elastic_core.miniature.grammar import EOS, build_tokenizer
 from elastic_core.models.special_tokens import Markers, chat_prompt, resolve_markers
 from elastic_core.models.twins import build_tokenizer as build_family_tokenizer
 from elastic_core.models.twins import family_of

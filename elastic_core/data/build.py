@@ -27,15 +27,14 @@ from typing import Any
 
 import polars as pl
 
-from elastic_core.data import decontaminate
-from elastic_core.data.clean import Batches, file_batches, num_rows, remove_leftovers, write_clean, write_final
-from elastic_core.data.dataset import Dataset, Form, Generated
+from elastic_core.data import decontaminate, problems
+from elastic_core.data.clean import file_batches, num_rows, remove_leftovers, write_clean, write_final
+from elastic_core.data.dataset import ROW, Dataset, Form, Generated
 from elastic_core.data.decontaminate import Questions
 from elastic_core.data.fetch import FetchedDataset
-from elastic_core.data.miniature import MiniatureParameters, generate
-from elastic_core.data.problems import MANIFEST, Counts, DatasetRecord, Manifest, OverlapRecord, SourceRecord
-from elastic_core.data.prompts import TEMPLATES, prompt_lengths, summarize_lengths
+from elastic_core.data.problems import MANIFEST, TEMPLATES, Counts, Manifest
 from elastic_core.errors import UserError
+from elastic_core.miniature.problems import MiniatureParameters, of_dataset
 from elastic_core.system.files import LockHeld, exclusive, replacing, write_text
 from elastic_core.system.fingerprint import hash_files, hash_value, source_fingerprint, tokenizer_fingerprint
 
@@ -64,9 +63,8 @@ class DataBuild:
 
 def code_fingerprint() -> str:
     """sha256 of the code that data sets are built by. Graders only look at the truths of a set that is added."""
-    return source_fingerprint(
-        "elastic_core.data.build", "elastic_core.data.registry", without=("elastic_core.rewards",)
-    )
+    modules = ("elastic_core.data.build", "elastic_core.data.registry")
+    return source_fingerprint(*modules, without=("elastic_core.rewards",))
 
 
 def build(
@@ -75,15 +73,9 @@ def build(
     on_done: Callable[[str], None] = lambda name: None,
     store: Path | None = None,
 ) -> Manifest:
-    """Build everything that the store lacks, and put it together.
-
-    Args:
-        on_done: called with a data set's name when its clean table is there, and when its final one is.
-        store: of data sets built before and later; None is one of its own in the directory.
-
-    Raises:
-        UserError: a row that cannot be used, too few or too many rows, or a full disk.
-    """
+    """Build everything that the store (by default one in the directory) lacks, and put it together. `on_done` is called
+    with a data set's name when its clean table is there, and when its final one is. UserError for a row that cannot be
+    used, too few or too many rows, or a full disk."""
     directory.mkdir(parents=True, exist_ok=True)
     remove_leftovers(directory)
     sets = Sets(plan, directory / STORE if store is None else store)
@@ -96,7 +88,21 @@ def build(
         _place(sets.clean_file(entry), directory / CLEAN / file.name)
         _place(file, directory / file.name)
         removed.append(pl.read_parquet(file.with_name(REMOVED)))
-        records[entry.name] = _record(entry, plan.fetched.get(entry.name), counts)
+        fetched = plan.fetched.get(entry.name)
+        sources = fetched.files if fetched else ()
+        records[entry.name] = problems.DatasetRecord(
+            file=f"{entry.name}.parquet",
+            split=entry.split,
+            domain=entry.domain,
+            form=entry.form,
+            grader=entry.grader,
+            prompt=entry.prompt,
+            source=str(entry.source),
+            revision=fetched.revision if fetched else None,
+            licence=entry.licence,
+            files=[problems.SourceRecord(file=each.name, sha256=each.sha256, bytes=each.bytes) for each in sources],
+            **counts,
+        )
         on_done(entry.name)
     with replacing(directory / REMOVED) as temporary:
         pl.concat(removed).write_parquet(temporary)
@@ -129,7 +135,13 @@ class Sets:
             if not target.exists():
                 named = next((other for other in self.plan.datasets if other.name == entry.ids), None)
                 ids = pl.read_parquet(self.clean_file(named), columns=["id"])["id"] if named else None
-                write_clean(entry, self._raw(entry), target, ids)
+                if not isinstance(entry.source, Generated):
+                    raw = file_batches(entry, [file.path for file in self.plan.fetched[entry.name].files])
+                elif self.plan.miniature is None:
+                    raise UserError(f"data.miniature: missing; the data set {entry.name} is generated from it")
+                else:
+                    raw = iter([(str(entry.source), generated(entry.name, self.plan.miniature))])
+                write_clean(entry, raw, target, ids)
         return target
 
     def clean_file(self, entry: Dataset) -> Path:
@@ -166,42 +178,37 @@ class Sets:
             if not isinstance(entry.source, Generated):
                 source = {file.name: file.sha256 for file in self.plan.fetched[entry.name].files}
             ids = keys[entry.ids] if entry.ids else None
-            keys[entry.name] = _short(
-                [entry.name, entry.form, entry.rows, dict(entry.chosen), source, ids, code_fingerprint()]
-            )
+            inputs = [entry.name, entry.form, entry.rows, dict(entry.chosen), source, ids, code_fingerprint()]
+            keys[entry.name] = hash_value(inputs)[:12]
         return keys
 
     def _key(self, entry: Dataset) -> str:
-        plan, inputs = self.plan, [self._clean_keys[entry.name], entry.split, entry.domain, entry.grader, entry.prompt]
+        plan = self.plan
+        inputs: list[Any] = [self._clean_keys[entry.name], entry.split, entry.domain, entry.grader, entry.prompt]
         if entry.form is Form.PROBLEMS:
             inputs.append(tokenizer_fingerprint(plan.tokenizer))
         if _is_trained(entry):
             measured = [[other.name, self._clean_keys[other.name]] for other in self._measured]
             longest = plan.max_prompt_tokens if entry.name in plan.trained else None
-            chosen = [] if plan.decontaminate else ["whole"]
-            chosen += [f"{max_tests} tests"] if (max_tests := self._max_tests(entry)) else []
-            return _short([*inputs, measured, plan.common_ngrams, longest, *chosen])
-        return _short(inputs)
+            inputs += [measured, plan.common_ngrams, longest, *([] if plan.decontaminate else ["whole"])]
+            inputs += [f"{max_tests} tests"] if (max_tests := self._max_tests(entry)) else []
+        return hash_value(inputs)[:12]
 
     @property
     def _measured(self) -> list[Dataset]:
-        return [
-            entry
-            for entry in self.plan.datasets
-            if entry.form in _WITH_QUESTIONS and entry.split in ("evaluation", "validation")
-        ]
-
-    def _raw(self, entry: Dataset) -> Batches:
-        if isinstance(entry.source, Generated):
-            if self.plan.miniature is None:
-                raise UserError(f"data.miniature: missing; the data set {entry.name} is generated from it")
-            return iter([(str(entry.source), generate(entry.name, self.plan.miniature))])
-        return file_batches(entry, [file.path for file in self.plan.fetched[entry.name].files])
+        measured = ("evaluation", "validation")
+        return [each for each in self.plan.datasets if each.form in _WITH_QUESTIONS and each.split in measured]
 
     def _finish(self, entry: Dataset, target: Path) -> Counts:
         clean = self.clean_file(entry)
-        left_out, overlap = pl.DataFrame(schema=decontaminate.REMOVED), dict[str, OverlapRecord]()
-        questions = self._measured_questions(entry) if entry.form in _WITH_QUESTIONS else None
+        left_out, overlap = pl.DataFrame(schema=decontaminate.REMOVED), dict[str, problems.OverlapRecord]()
+        questions = _questions(entry, clean) if entry.form in _WITH_QUESTIONS else None
+        if questions is not None and entry.form is Form.PROBLEMS:
+            assert entry.prompt
+            prompts = pl.scan_parquet(clean).select(prompt=TEMPLATES[entry.prompt].render()).collect()
+            questions = replace(
+                questions, lengths=problems.prompt_lengths(self._tokenizer, prompts["prompt"].to_list())
+            )
         if questions is not None and _is_trained(entry):
             measured = {other.name: self._questions[other.name] for other in self._measured}
             found, overlap = decontaminate.overlaps(entry.name, questions, measured, self.plan.common_ngrams)
@@ -221,7 +228,7 @@ class Sets:
             near_empty=near_empty,
             overlap=overlap,
             removed=decontaminate.by_reason(left_out),
-            prompt_tokens=summarize_lengths(questions.lengths) if questions else None,
+            prompt_tokens=problems.summarize_lengths(questions.lengths) if questions else None,
         )
 
     def _max_tests(self, entry: Dataset) -> int | None:
@@ -231,16 +238,6 @@ class Sets:
     def _questions(self) -> dict[str, Questions]:
         """Of what is measured: every training set is held against them."""
         return {entry.name: _questions(entry, self.clean_file(entry)) for entry in self._measured}
-
-    def _measured_questions(self, entry: Dataset) -> Questions:
-        """Questions of a data set, of problems with the lengths of their prompts."""
-        clean = self.clean_file(entry)
-        if entry.form is Form.CONVERSATIONS:
-            return _questions(entry, clean)
-        assert entry.prompt
-        prompts = pl.scan_parquet(clean).select(prompt=TEMPLATES[entry.prompt].render()).collect()
-        lengths = prompt_lengths(self._tokenizer, prompts["prompt"].to_list())
-        return replace(_questions(entry, clean), lengths=lengths)
 
     @cached_property
     def _tokenizer(self) -> Any:
@@ -258,23 +255,6 @@ def _place(file: Path, target: Path) -> None:
             shutil.copyfile(file, temporary)
 
 
-def _record(entry: Dataset, fetched: FetchedDataset | None, counts: Counts) -> DatasetRecord:
-    files = fetched.files if fetched else ()
-    return DatasetRecord(
-        file=f"{entry.name}.parquet",
-        split=entry.split,
-        domain=entry.domain,
-        form=entry.form,
-        grader=entry.grader,
-        prompt=entry.prompt,
-        source=str(entry.source),
-        revision=fetched.revision if fetched else None,
-        licence=entry.licence,
-        files=[SourceRecord(file=file.name, sha256=file.sha256, bytes=file.bytes) for file in files],
-        **counts,
-    )
-
-
 def _questions(entry: Dataset, clean: Path) -> Questions:
     """Read without truths, which may be large."""
     text = pl.col("question")
@@ -288,5 +268,7 @@ def _is_trained(entry: Dataset) -> bool:
     return entry.form in _WITH_QUESTIONS and entry.split == "train"
 
 
-def _short(inputs: Any) -> str:
-    return hash_value(inputs)[:12]
+def generated(name: str, parameters: MiniatureParameters) -> pl.DataFrame:
+    """Raw rows of one of the miniature's sets: ROW, question, answer."""
+    rows = [(number, each.question, str(each.answer)) for number, each in enumerate(of_dataset(name, parameters), 1)]
+    return pl.DataFrame(rows, schema={ROW: pl.UInt32, "question": pl.String, "answer": pl.String}, orient="row")

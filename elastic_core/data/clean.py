@@ -10,13 +10,13 @@ import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow.parquet as pq
 
 from elastic_core.data.dataset import CONVERSATIONS, PROBLEMS, BadRow, Dataset, Form, bad_rows
-from elastic_core.data.problems import VERL_SCHEMA
-from elastic_core.data.prompts import TEMPLATES
+from elastic_core.data.problems import TEMPLATES, VERL_SCHEMA
 from elastic_core.data.readers import read_batches
 from elastic_core.errors import UserError
 from elastic_core.rewards.truth import longest_tests
@@ -42,14 +42,8 @@ def file_batches(entry: Dataset, files: Sequence[Path]) -> Batches:
 
 
 def clean_batches(entry: Dataset, batches: Batches, ids: pl.Series | None = None) -> Iterator[pl.DataFrame]:
-    """Clean rows, batch by batch.
-
-    Args:
-        ids: of the rows by position, for an entry that takes them from another.
-
-    Raises:
-        UserError: a row without question or answer, an id that occurs twice, or what the mapping refuses.
-    """
+    """Clean rows, batch by batch; `ids` are those of the rows by position, for an entry that takes them from another.
+    UserError for a row without question or answer, an id that occurs twice, or what the mapping refuses."""
     seen: set[str] = set()
     done = 0
     for file, raw in batches:
@@ -58,7 +52,12 @@ def clean_batches(entry: Dataset, batches: Batches, ids: pl.Series | None = None
             if entry.form is Form.PROBLEMS:
                 rows = _problems(rows, done, ids)
             if "id" in rows.columns:
-                _check_ids(rows, seen)
+                bad_rows(rows, pl.col("id").is_null(), "the id is missing or null; expected one")
+                found = set(rows["id"])
+                again, earlier = ~pl.col("id").is_first_distinct(), pl.col("id").is_in(list(found & seen))
+                bad_rows(rows, again, "id {id} occurs a second time; expected each once")
+                bad_rows(rows, earlier, "id {id} is also in an earlier row; expected each once")
+                seen |= found
         except BadRow as error:
             raise _refusal(entry, file, error) from None
         done += rows.height
@@ -116,11 +115,8 @@ def model_text(entry: Dataset, clean: pl.DataFrame) -> pl.DataFrame:
     """Clean rows as a model sees them: columns id, prompt and truth, or response; of reference data the rows."""
     if entry.form is Form.CONVERSATIONS:
         content = _messages(entry, clean)["messages"].list
-        return clean.select(
-            "id",
-            prompt=content.get(-2).struct.field("content"),
-            response=content.last().struct.field("content"),
-        )
+        text = {"prompt": content.get(-2), "response": content.last()}
+        return clean.select("id", **{name: message.struct.field("content") for name, message in text.items()})
     if entry.prompt is None:
         return clean
     return clean.select("id", TEMPLATES[entry.prompt].render().alias("prompt"), "truth")
@@ -137,16 +133,6 @@ def _problems(rows: pl.DataFrame, done: int, ids: pl.Series | None) -> pl.DataFr
     if "starter_code" not in rows.columns:
         rows = rows.with_columns(pl.lit(None, pl.String).alias("starter_code"))
     return rows.select(pl.col(name).cast(dtype) for name, dtype in PROBLEMS.items())
-
-
-def _check_ids(rows: pl.DataFrame, seen: set[str]) -> None:
-    bad_rows(rows, pl.col("id").is_null(), "the id is missing or null; expected one")
-    found = set(rows["id"])
-    if len(found) < rows.height:
-        bad_rows(rows, ~pl.col("id").is_first_distinct(), "id {id} occurs a second time; expected each once")
-    if found & seen:
-        bad_rows(rows, pl.col("id").is_in(list(found & seen)), "id {id} is also in an earlier row; expected each once")
-    seen |= found
 
 
 def _refusal(entry: Dataset, file: str, error: BadRow) -> UserError:
@@ -179,21 +165,15 @@ class TableWriter:
             table = piece.to_arrow()
             # Level 1 is as small as the default within a few percent, and several times as fast. A dictionary and
             # statistics would copy texts of 100 MB, and rows are never looked up by them.
-            self._writer = self._writer or pq.ParquetWriter(
-                self._path,
-                table.schema,
-                compression="zstd",
-                compression_level=1,
-                use_dictionary=False,
-                write_statistics=False,
-            )
+            options: dict[str, Any] = {"compression": "zstd", "compression_level": 1}
+            options |= {"use_dictionary": False, "write_statistics": False}
+            self._writer = self._writer or pq.ParquetWriter(self._path, table.schema, **options)
             self._writer.write_table(table)
         self.rows += frame.height
 
-    def close(self, empty: pl.DataFrame) -> None:
-        """Finish the file; without rows it is that of `empty`."""
+    def close(self, schema: pl.Schema) -> None:
         if self._writer is None:
-            empty.write_parquet(self._path)
+            pl.DataFrame(schema=schema).write_parquet(self._path)
         else:
             self._writer.close()
 
@@ -205,7 +185,7 @@ def writing(path: Path, schema: pl.Schema) -> Iterator[TableWriter]:
         with replacing(path) as temporary:
             writer = TableWriter(temporary)
             yield writer
-            writer.close(pl.DataFrame(schema=schema))
+            writer.close(schema)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise

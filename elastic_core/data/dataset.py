@@ -121,16 +121,10 @@ Fields = Mapping[str, pl.DataType | type[pl.DataType]]
 
 @dataclass(frozen=True, eq=False)
 class Mapper:
-    """From a batch of raw rows to clean ones.
+    """From raw rows to clean ones: from the columns ROW and `fields` to ROW, `question` and `truth`, and where it has
+    them `id` and `starter_code`. It may leave rows out; what is wrong with one it reports by `bad_rows`."""
 
-    Attributes:
-        fields: raw columns that it needs, with their types; others are not read. None reads each element of a JSON
-            document as columns `key` (of an object) and `json` (its text).
-        clean: takes the columns ROW and `fields`; gives ROW, `question` and `truth`, and where it has them `id` and
-            `starter_code`. It may leave rows out; what is wrong with one it reports by `bad_rows`.
-    """
-
-    fields: Fields | None
+    fields: Fields | None  # columns with their types; None: `key` and `json` (text) of each element of a JSON document
     clean: Callable[[pl.DataFrame], pl.DataFrame]
 
     def __call__(self, raw: pl.DataFrame) -> pl.DataFrame:
@@ -176,36 +170,25 @@ def each_row(*columns: str) -> Callable[[Callable[[Row], Row]], Callable[[pl.Dat
 
 @dataclass(frozen=True)
 class Dataset:
-    """One data set.
+    """One data set."""
 
-    Attributes:
-        name: what users and tables call it; also the `data_source` of its rows.
-        split: "train" is trained on, "validation" watched meanwhile, "evaluation" reported; "reference" is looked up.
-        rows: expected in the clean table; None where upstream does not say.
-        grader: kind that `elastic_core.rewards.grade` takes; None where nothing is graded.
-        prompt: template in `elastic_core.data.prompts` for a problem, or for the question that begins a conversation.
-        ids: name of a reference data set whose n-th row holds the `id` of the n-th problem.
-        needs: names of further reference data sets that its results are read with.
-        cuts_tests: whether those who trained on it took a part of each problem's tests (`data.max_tests`).
-        chosen: what the mapping depends on that is neither in the files nor in the code.
-    """
-
-    name: str
+    name: str  # also the `data_source` of its rows
     description: str
     source: Source
     files: tuple[SourceFile, ...]
     licence: str
-    split: Split
+    split: Split  # "train" is trained on, "validation" watched meanwhile, "evaluation" reported, "reference" looked up
     domain: Domain
     map: Mapper
-    rows: int | None = None
+    rows: int | None = None  # expected in the clean table; None where upstream does not say
     form: Form = Form.PROBLEMS
-    grader: str | None = None
-    prompt: str | None = None
-    ids: str | None = None
-    needs: tuple[str, ...] = ()
-    cuts_tests: bool = False
+    grader: str | None = None  # kind that `elastic_core.rewards.grade` takes; None where nothing is graded
+    prompt: str | None = None  # name in `TEMPLATES`, for a problem or for the question that begins a conversation
+    ids: str | None = None  # a reference data set whose n-th row holds the `id` of the n-th problem
+    needs: tuple[str, ...] = ()  # further reference data sets that its results are read with
+    cuts_tests: bool = False  # whether those who trained on it took a part of each problem's tests (`data.max_tests`)
     chosen: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """What the mapping depends on that is neither in the files nor in the code."""
 
 
 def bad_rows(raw: pl.DataFrame, condition: pl.Expr, reason: str) -> None:
@@ -215,10 +198,6 @@ def bad_rows(raw: pl.DataFrame, condition: pl.Expr, reason: str) -> None:
     if found.height:
         first = found.row(0, named=True)
         for name, value in first.items():
-            reason = reason.replace("{" + name + "}", _short(value))
+            text = repr(value)
+            reason = reason.replace("{" + name + "}", text if len(text) <= 80 else f"{text[:77]}...")
         raise BadRow(first[ROW], reason)
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

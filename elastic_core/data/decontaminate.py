@@ -19,6 +19,10 @@ from elastic_core.data.problems import OverlapRecord
 
 COMMON = 10  # training rows that a 13-gram may occur in before GPT-3 took it for a common phrase
 
+NGRAM = 13
+MIN_CHARACTERS = 5  # characters of the shortest question that asks something, such as "1+1=?"
+EVIDENCE_CHARACTERS = 200  # characters of an equal question that are shown as evidence
+
 REMOVED = pl.Schema(
     {
         "dataset": pl.String(),
@@ -30,11 +34,6 @@ REMOVED = pl.Schema(
     }
 )
 """Every row of a clean table that was left out, one line per reason and evaluation set."""
-
-
-NGRAM = 13
-MIN_CHARACTERS = 5  # characters of the shortest question that asks something, such as "1+1=?"
-EVIDENCE_CHARACTERS = 200  # characters of an equal question that are shown as evidence
 
 OVERLAPS = pl.Schema(
     {
@@ -74,9 +73,10 @@ def overlaps(
         ngrams = Ngrams.of(questions.text)
         rows = find_overlaps(prepared, ngrams, common=common)
         rare = rows if common == COMMON else find_overlaps(prepared, ngrams, common=COMMON)
-        numbers[evaluation] = OverlapRecord(
-            exact=_count(rows, "exact"), ngram=_count(rows, "13-gram"), ngram_rare=_count(rare, "13-gram")
+        exact, ngram, ngram_rare = (
+            frame.filter(kind=kind).height for frame, kind in ((rows, "exact"), (rows, "13-gram"), (rare, "13-gram"))
         )
+        numbers[evaluation] = OverlapRecord(exact=exact, ngram=ngram, ngram_rare=ngram_rare)
         found.append(
             rows.select(
                 dataset=pl.lit(name),
@@ -112,10 +112,6 @@ def by_reason(removed: pl.DataFrame) -> dict[str, int]:
     return dict(sorted(first["reason"].value_counts().iter_rows()))
 
 
-def _count(rows: pl.DataFrame, kind: str) -> int:
-    return rows.filter(pl.col("kind") == kind).height
-
-
 @dataclass(frozen=True)
 class Ngrams:
     """Questions prepared for `find_overlaps`: a training set is prepared once for all evaluation sets."""
@@ -145,11 +141,9 @@ class Ngrams:
 
 
 def find_overlaps(train: Ngrams, evaluation: Ngrams, *, common: int | None = None) -> pl.DataFrame:
-    """Training rows that overlap with the evaluation set, as `OVERLAPS`.
-
-    N-grams of more than `common` training rows do not count: they are the phrases of the trade ("where m and n are
-    relatively prime positive integers find m n"). GPT-3 used 10; None counts every one.
-    """
+    """Training rows that overlap with the evaluation set, as `OVERLAPS`. N-grams of more than `common` training rows do
+    not count: they are common phrases ("where m and n are relatively prime positive integers find m n"). GPT-3 used 10;
+    None counts every one."""
     assert train.length == evaluation.length
     overlaps = pl.concat([_equal_questions(train, evaluation), _shared_ngrams(train, evaluation, common)])
     return overlaps.unique("train_row", keep="first", maintain_order=True).sort("train_row")
@@ -193,7 +187,19 @@ def _equal_questions(train: Ngrams, evaluation: Ngrams) -> pl.DataFrame:
 
 
 def _shared_ngrams(train: Ngrams, evaluation: Ngrams, common: int | None) -> pl.DataFrame:
-    shared = _common_ngrams(train, evaluation)
+    """The first n-gram of each training row that the evaluation set has, and where it has it first. Words are compared,
+    so a collision of hashes can only hide an n-gram of the evaluation set behind another: for 10^6 of them with
+    probability 10^12 / 2^65, less than 10^-7."""
+    ours, theirs = (
+        pl.DataFrame({"hash": ngrams.hashes, f"{side}_start": ngrams.starts, f"{side}_row": ngrams.rows})
+        for side, ngrams in (("train", train), ("evaluation", evaluation))
+    )
+    candidates = ours.join(theirs.unique("hash", keep="first", maintain_order=True), on="hash")
+    same = np.ones(candidates.height, dtype=bool)
+    for offset in range(train.length):
+        word = train.words.gather(candidates["train_start"] + offset)
+        same &= (word == evaluation.words.gather(candidates["evaluation_start"] + offset)).to_numpy()
+    shared = candidates.filter(same)
     if common is not None:
         shared = shared.filter(pl.col("train_row").n_unique().over("evaluation_start") <= common)
     # The first n-gram in the evaluation set is also in the lowest row.
@@ -204,23 +210,3 @@ def _shared_ngrams(train: Ngrams, evaluation: Ngrams, common: int | None) -> pl.
         kind=pl.lit(f"{train.length}-gram"),
         evidence=evaluation.text(shared["evaluation_start"]),
     )
-
-
-def _common_ngrams(train: Ngrams, evaluation: Ngrams) -> pl.DataFrame:
-    """Every n-gram of the training set that the evaluation set has, and where it has it first.
-
-    Equal hashes alone would convict the innocent, so the words are compared. A collision can only hide an n-gram, one
-    of the evaluation set behind another: for 10^6 of them with probability 10^12 / 2^65, less than 10^-7.
-    """
-    first = _table(evaluation, "evaluation").unique("hash", keep="first", maintain_order=True)
-    candidates = _table(train, "train").join(first, on="hash")
-    same = np.ones(candidates.height, dtype=bool)
-    for offset in range(train.length):
-        ours = train.words.gather(candidates["train_start"] + offset)
-        theirs = evaluation.words.gather(candidates["evaluation_start"] + offset)
-        same &= (ours == theirs).to_numpy()
-    return candidates.filter(same)
-
-
-def _table(ngrams: Ngrams, side: str) -> pl.DataFrame:
-    return pl.DataFrame({"hash": ngrams.hashes, f"{side}_start": ngrams.starts, f"{side}_row": ngrams.rows})

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -23,7 +24,6 @@ from elastic_core.system.retry import retrying
 
 if TYPE_CHECKING:
     import httpx
-    from huggingface_hub.hf_api import DatasetInfo
 
 T = TypeVar("T")
 
@@ -90,13 +90,20 @@ class Network:
         return listing
 
     def download(self, source: GitHub | Hub, name: str, commit: str, part: Path, size: int | None) -> None:
-        """Bring `part` to the whole content of a file, going on after the bytes that it has. A file of more bytes than
-        `size` is given up, and nothing of it is kept. Errors as of `listing`."""
+        """Bring `part` to the whole content of a file, going on after the bytes that it has; nothing is kept of a file
+        of more bytes than `size`. Errors as of `listing`."""
         if size is not None and part.is_file() and part.stat().st_size == size:
             return  # All had arrived, and the fetch ended before it was checked.
         _refuse_offline()
         part.parent.mkdir(parents=True, exist_ok=True)
-        url, login = _address(source, name, commit)
+        if isinstance(source, GitHub):
+            url, login = source.url(name), dict[str, str]()
+        else:
+            from huggingface_hub import hf_hub_url
+            from huggingface_hub.utils import build_hf_headers
+
+            url = hf_hub_url(source.repository, name, repo_type="dataset", revision=commit)
+            login = build_hf_headers()
         host = _host(url)
         most = MAX_BYTES if size is None else size
         try:
@@ -119,13 +126,10 @@ class Network:
         from huggingface_hub.errors import HFValidationError
 
         api = HfApi()
-
-        def attempt() -> DatasetInfo:
-            # The client itself does not retry this request.
-            return api.dataset_info(source.repository, revision=revision, files_metadata=True, timeout=READ_TIMEOUT)
-
+        # The client itself does not retry this request.
+        listed = partial(api.dataset_info, revision=revision, files_metadata=True, timeout=READ_TIMEOUT)
         try:
-            info = self._retried(attempt, source, revision, _host(api.endpoint))
+            info = self._retried(partial(listed, source.repository), source, revision, _host(api.endpoint))
         except HFValidationError as error:
             raise UserError(f"{source}: not a name of a data set on the hub: {error}") from error
         except (ValueError, KeyError) as error:
@@ -163,11 +167,12 @@ class Network:
         headers = {**login, "Accept-Encoding": "identity"} | ({"Range": f"bytes={offset}-"} if offset else {})
         timeout = httpx.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT)
         with httpx.stream("GET", url, headers=headers, timeout=timeout, follow_redirects=True) as response:
-            if offset and not _continues(response, offset):
+            status, answered = response.status_code, response.headers.get("Content-Range", "")
+            if offset and (status == 416 or (status == 206 and not answered.startswith(f"bytes {offset}-"))):
                 part.unlink()
                 raise httpx.RemoteProtocolError(f"the answer does not go on at byte {offset}")
             response.raise_for_status()
-            start, mode = (offset, "ab") if response.status_code == 206 else (0, "wb")
+            start, mode = (offset, "ab") if status == 206 else (0, "wb")
             length = response.headers.get("Content-Length")
             total = start + int(length) if length else None
             with (
@@ -181,33 +186,15 @@ class Network:
                     counted.write(piece)
 
 
-def _address(source: GitHub | Hub, name: str, commit: str) -> tuple[str, Mapping[str, str]]:
-    """A file's URL, and the headers that log in there."""
-    if isinstance(source, GitHub):
-        return source.url(name), {}
-    from huggingface_hub import hf_hub_url
-    from huggingface_hub.utils import build_hf_headers
-
-    return hf_hub_url(source.repository, name, repo_type="dataset", revision=commit), build_hf_headers()
-
-
 def _host(url: str) -> str:
     return urlsplit(url).hostname or url
 
 
 def _refuse_offline() -> None:
-    """A DownloadError where the environment says offline, which the hub's client heeds too."""
     from huggingface_hub import is_offline_mode
 
     if is_offline_mode():
         raise DownloadError("not asked, because HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set")
-
-
-def _continues(response: httpx.Response, offset: int) -> bool:
-    """Whether the answer to a request from `offset` on is of use: that part, the whole, or an error that stands."""
-    if response.status_code == 206:
-        return response.headers.get("Content-Range", "").startswith(f"bytes {offset}-")
-    return response.status_code != 416
 
 
 def _is_transient(error: BaseException) -> bool:

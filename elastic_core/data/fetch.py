@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
@@ -17,22 +17,12 @@ from typing import Any, TypeVar
 
 from elastic_core.data.dataset import Dataset, Generated, Local, SourceFile
 from elastic_core.data.download import Network
-from elastic_core.data.source_files import (
-    Fetched,
-    Missing,
-    PinFile,
-    Store,
-    Stored,
-    Wanted,
-    paths_below,
-    source_key,
-)
+from elastic_core.data.source_files import Fetched, Missing, Store, Stored, Wanted, paths_below, source_key
 from elastic_core.errors import UserError
 
 T = TypeVar("T")
 
 NUM_THREADS = 4
-_COMMIT = re.compile("[0-9a-f]{40}")
 _HINT = (
     "Without a network, give a mirror by `--mirror DIR`, the setting data.mirror or ELASTIC_DATA_MIRROR: a directory "
     "laid out as <owner>/<repository>/<path in repository>."
@@ -48,15 +38,9 @@ class FetchedDataset:
 
 
 def fetch(datasets: Sequence[Dataset], *, sources: Path, mirror: Path | None = None) -> dict[str, FetchedDataset]:
-    """Make every source file present and verified.
-
-    Args:
-        sources: directory of downloads, of their pins and of the cache of checksums.
-
-    Raises:
-        UserError: one for all files that are missing, refused or not what they must be. Files that could be fetched
-            stay, so the next fetch goes on from there.
-    """
+    """Make every source file present and verified; `sources` is the directory of downloads, of their pins and of the
+    cache of checksums. One UserError for all files that are missing, refused or not what they must be: files that could
+    be fetched stay, so the next fetch goes on from there."""
     if mirror is not None and not mirror.is_dir():
         raise UserError(f"mirror {mirror}: not a directory; expected one laid out as <owner>/<repository>/<path>")
     network = Network()
@@ -108,7 +92,12 @@ def _run(pool: ThreadPoolExecutor, function: Callable[[Any], T], items: Iterable
 
 def _fetched(store: Store, datasets: Sequence[Dataset], run: Callable[..., Iterable[Any]]) -> dict[str, FetchedDataset]:
     """Every file of the data sets, or one UserError for all problems; `run` is a `map`, of a pool or Python's own."""
-    wanted = _wanted(datasets)
+    users: dict[tuple[Stored, SourceFile], list[str]] = {}  # Several data sets may share a file.
+    for dataset in datasets:
+        if not isinstance(dataset.source, Generated):
+            for file in dataset.files:
+                users.setdefault((dataset.source, file), []).append(dataset.name)
+    wanted = [Wanted(", ".join(names), source, file) for (source, file), names in users.items()]
     expanded = list(run(lambda want: _outcome(store, store.expand, want), wanted))
     calls = [
         (want, name)
@@ -121,19 +110,18 @@ def _fetched(store: Store, datasets: Sequence[Dataset], run: Callable[..., Itera
         hint = [_HINT] if any(isinstance(problem, Missing) for problem in problems) else []
         raise UserError("\n".join([*dict.fromkeys(map(str, problems)), *hint]))
     files: dict[tuple[Stored, SourceFile], list[Fetched]] = {(want.source, want.file): [] for want in wanted}
-    for (want, _), file in zip(calls, fetched, strict=True):
-        files[want.source, want.file].append(file)
-    return {dataset.name: _assembled(dataset, files, store.pins) for dataset in datasets}
-
-
-def _wanted(datasets: Sequence[Dataset]) -> list[Wanted]:
-    """Each file once, also where several data sets share it."""
-    users: dict[tuple[Stored, SourceFile], list[str]] = {}
+    for (want, _), found in zip(calls, fetched, strict=True):
+        files[want.source, want.file].append(found)
+    assembled = {}
     for dataset in datasets:
-        if not isinstance(dataset.source, Generated):
-            for file in dataset.files:
-                users.setdefault((dataset.source, file), []).append(dataset.name)
-    return [Wanted(", ".join(names), source, file) for (source, file), names in users.items()]
+        source, revision, mine = dataset.source, None, dict[str, Fetched]()
+        if not isinstance(source, Generated):
+            mine = {each.name: each for file in dataset.files for each in files[source, file]}
+            pinned = all(file.sha256 for file in dataset.files) and re.fullmatch("[0-9a-f]{40}", source.revision)
+            is_fixed = isinstance(source, Local) or pinned
+            revision = source.revision if is_fixed else store.pins.entry(source_key(source)).revision
+        assembled[dataset.name] = FetchedDataset(tuple(mine[name] for name in sorted(mine)), revision)
+    return assembled
 
 
 def _outcome(store: Store, function: Callable[..., T], want: Wanted, *args: str) -> T | UserError:
@@ -147,16 +135,3 @@ def _outcome(store: Store, function: Callable[..., T], want: Wanted, *args: str)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             error = OSError(f"the disk of {store.sources} is full; make room and fetch again to go on from there")
         return UserError(f"{what}: {error}")
-
-
-def _assembled(
-    dataset: Dataset, files: Mapping[tuple[Stored, SourceFile], list[Fetched]], pins: PinFile
-) -> FetchedDataset:
-    source = dataset.source
-    if isinstance(source, Generated):
-        return FetchedDataset((), None)
-    found = {fetched.name: fetched for file in dataset.files for fetched in files[source, file]}
-    pinned = all(file.sha256 for file in dataset.files) and _COMMIT.fullmatch(source.revision)
-    is_fixed = isinstance(source, Local) or pinned
-    revision = source.revision if is_fixed else pins.entry(source_key(source)).revision
-    return FetchedDataset(tuple(found[name] for name in sorted(found)), revision)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import random
 from functools import partial
-from typing import Any
 
 import orjson
 import polars as pl
@@ -27,6 +26,12 @@ ALPACA = ("instruction", "input", "output", "system")  # `input` and `system` ar
 def plain(raw: pl.DataFrame) -> pl.DataFrame:
     """Answers that are text already."""
     return raw.select(ROW, question="problem", truth=pl.col("answer").str.strip_chars())
+
+
+@reads()
+def arithmetic(raw: pl.DataFrame) -> pl.DataFrame:
+    """The miniature's problems."""
+    return raw.select(ROW, question="question", truth="answer")
 
 
 @reads("problem", "answer", "unique_id")
@@ -130,20 +135,20 @@ def template_library(raw: pl.DataFrame) -> pl.DataFrame:
 
     The id is chapter.section.position, each counted from 1: names repeat within a section.
     """
-    rows = [
-        {
-            ROW: chapter_row,
-            "id": f"{chapter_row}.{number}.{position}",
-            "chapter": chapter,
-            "section": section,
-            "name": _template_name(chapter_row, f"{chapter} / {section}", position, template),
-            "json": orjson.dumps(template).decode(),
-        }
-        for chapter_row, chapter, text in raw.select(ROW, "key", "json").iter_rows()
-        for number, (section, templates) in enumerate(_sections(chapter_row, chapter, text), 1)
-        for position, template in enumerate(templates, 1)
-    ]
-    return pl.DataFrame(rows, schema=TEMPLATES)
+    rows = []
+    for row, chapter, text in raw.select(ROW, "key", "json").iter_rows():
+        sections = orjson.loads(text)
+        if not isinstance(sections, dict) or not all(isinstance(templates, list) for templates in sections.values()):
+            raise BadRow(row, f"chapter {chapter!r}; expected an object of sections, each a list of templates")
+        for number, (section, templates) in enumerate(sections.items(), 1):
+            for position, template in enumerate(templates, 1):
+                name = template.get("template_name") if isinstance(template, dict) else None
+                if not isinstance(name, str) or not name.strip():
+                    where = f"{chapter} / {section}, template {position}"
+                    raise BadRow(row, f"{where}: no template_name; expected text")
+                content = orjson.dumps(template).decode()
+                rows.append((row, f"{row}.{number}.{position}", chapter, section, name.strip(), content))
+    return pl.DataFrame(rows, schema=TEMPLATES, orient="row")
 
 
 @partial(Mapper, None)
@@ -170,27 +175,11 @@ def alpaca(raw: pl.DataFrame) -> pl.DataFrame:
         bad_rows(raw, pl.col(name).str.strip_chars().fill_null("") == "", f"{name} is missing or empty; expected text")
     instruction = pl.when(pl.col("input").fill_null("") == "").then("instruction")
     user = instruction.otherwise(pl.format("{}\n{}", "instruction", pl.col("input").fill_null("")))
-    exchange = pl.concat_list(
+    messages = pl.concat_list(
         pl.struct(role=pl.lit("user"), content=user), pl.struct(role=pl.lit("assistant"), content="output")
     )
     if "system" in raw.columns:
         system = pl.struct(role=pl.lit("system"), content=pl.col("system").fill_null(""))
         is_given = pl.col("system").fill_null("").str.strip_chars() != ""
-        messages = pl.when(is_given).then(pl.concat_list(system, exchange)).otherwise(exchange)
-    else:
-        messages = exchange
+        messages = pl.when(is_given).then(pl.concat_list(system, messages)).otherwise(messages)
     return raw.select(pl.col(ROW).cast(pl.String).alias("id"), messages.alias("messages"), ROW).cast(CONVERSATIONS)
-
-
-def _sections(row: int, chapter: str | None, text: str) -> list[tuple[str, list[Any]]]:
-    sections = orjson.loads(text)
-    if not isinstance(sections, dict) or not all(isinstance(templates, list) for templates in sections.values()):
-        raise BadRow(row, f"chapter {chapter!r}; expected an object of sections, each a list of templates")
-    return list(sections.items())
-
-
-def _template_name(row: int, where: str, position: int, template: Any) -> str:
-    name = template.get("template_name") if isinstance(template, dict) else None
-    if not isinstance(name, str) or not name.strip():
-        raise BadRow(row, f"{where}, template {position}: no template_name; expected text")
-    return name.strip()

@@ -10,6 +10,7 @@ import ast
 import json
 import re
 from datetime import date
+from functools import partial
 from itertools import product
 from reprlib import repr as short
 from typing import Any, TypeVar
@@ -52,15 +53,10 @@ def leetcode(row: Row) -> Row:
     return {"question": _text(row, "problem"), "truth": CodeTruth("check", code=code).encode()}
 
 
-@reads(
-    "question_id",
-    "question_content",
-    "contest_date",
-    "starter_code",
-    "public_test_cases",
-    "private_test_cases",
-    "metadata",
-)
+_LIVECODEBENCH = "question_id question_content contest_date starter_code public_test_cases private_test_cases metadata"
+
+
+@reads(*_LIVECODEBENCH.split())
 def livecodebench(raw: pl.DataFrame) -> pl.DataFrame:
     """LiveCodeBench (code_generation_lite) within `LIVECODEBENCH_WINDOW`; other rows are left out undecoded."""
     contest_date = pl.col("contest_date").str.head(10).str.to_date("%Y-%m-%d", strict=False)
@@ -140,20 +136,9 @@ _HUMANEVAL = ("task_id", "prompt", "entry_point", "test")
 
 
 @reads(*_HUMANEVAL)
-def humaneval_plus_bare(raw: pl.DataFrame) -> pl.DataFrame:
-    """HumanEval+ without the problem whose tests call `_poly`, as DeepCoder left it out
-    (preprocess/code/humanevalplus.ipynb): it holds it for broken, as its harness knows no helper of a prompt."""
-    return _humaneval_plus_row(raw.filter(~pl.col("test").str.contains("_poly", literal=True).fill_null(False)))
-
-
-@reads(*_HUMANEVAL)
-def humaneval_plus(raw: pl.DataFrame) -> pl.DataFrame:
-    """HumanEval+, with one call of `check` at the end of the test program."""
-    return _humaneval_plus_row(raw)
-
-
 @each_row("id", "question", "truth")
-def _humaneval_plus_row(row: Row) -> Row:
+def humaneval_plus(row: Row) -> Row:
+    """HumanEval+, with one call of `check` at the end of the test program."""
     code, entry_point = _text(row, "test"), _text(row, "entry_point")
     calls = _check_calls(code)
     if calls not in ([], [entry_point]):
@@ -163,6 +148,13 @@ def _humaneval_plus_row(row: Row) -> Row:
     question = _text(row, "prompt")
     truth = CodeTruth("check", code=_helpers(question, entry_point) + code, entry_point=entry_point)
     return {"id": _text(row, "task_id"), "question": question, "truth": truth.encode()}
+
+
+@reads(*_HUMANEVAL)
+def humaneval_plus_bare(raw: pl.DataFrame) -> pl.DataFrame:
+    """HumanEval+ without the problem whose tests call `_poly`, which DeepCoder left out
+    (preprocess/code/humanevalplus.ipynb): its harness knows no helper of a prompt."""
+    return humaneval_plus(raw.filter(~pl.col("test").str.contains("_poly", literal=True).fill_null(False)))
 
 
 def _helpers(prompt: str, entry_point: str) -> str:
@@ -180,13 +172,10 @@ def _helpers(prompt: str, entry_point: str) -> str:
 
 
 def _livecodebench_truth(tests: list[Row], row: Row) -> CodeTruth:
-    match _only(tests, "testtype"):
-        case "stdin":
-            return CodeTruth("stdin", _pairs(tests))
-        case "functional":
-            return CodeTruth("functional", _pairs(tests), method=_func_name(tests, row))
-        case other:
-            raise ValueError(f"tests of type {short(other)}; expected stdin or functional")
+    kind = _only(tests, "testtype")
+    if kind not in ("stdin", "functional"):
+        raise ValueError(f"tests of type {short(kind)}; expected stdin or functional")
+    return CodeTruth(kind, _pairs(tests), method=_func_name(tests, row) if kind == "functional" else None)
 
 
 def _pairs(tests: list[Row]) -> tuple[CodeTest, ...]:
@@ -196,11 +185,8 @@ def _pairs(tests: list[Row]) -> tuple[CodeTest, ...]:
 def _func_name(tests: list[Row], row: Row) -> str:
     """Name of the function to call, which the row's metadata or that of its tests give."""
     of_row = _json(row, "metadata") if row["metadata"] else None
-    named = [
-        part["func_name"]
-        for part in (of_row, *(test.get("metadata") for test in tests))
-        if isinstance(part, dict) and part.get("func_name")
-    ]
+    parts = (of_row, *(test.get("metadata") for test in tests))
+    named = [part["func_name"] for part in parts if isinstance(part, dict) and part.get("func_name")]
     if not named or any(name != named[0] for name in named):
         raise ValueError(f"functional tests whose metadata has func_name {short(named)}; expected one name")
     return named[0]
@@ -213,26 +199,17 @@ def _call_truth(method: str, inputs: list[Any], outputs: list[Any]) -> CodeTruth
             raise ValueError(f"input of test {number} is {short(arguments)}; expected a list of arguments")
     if all(isinstance(output, list) and len(output) == 1 for output in outputs):
         outputs = [output[0] for output in outputs]
-    return CodeTruth(
-        "functional",
-        tuple(
-            CodeTest("\n".join(map(_dump, arguments)), _dump(output))
-            for arguments, output in zip(inputs, outputs, strict=True)
-        ),
-        method=method,
-    )
-
-
-def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    dump = partial(json.dumps, ensure_ascii=False)
+    pairs = zip(inputs, outputs, strict=True)
+    tests = (CodeTest("\n".join(map(dump, arguments)), dump(output)) for arguments, output in pairs)
+    return CodeTruth("functional", tuple(tests), method=method)
 
 
 def _lines(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and all(isinstance(line, str) for line in value):
-        return "\n".join(value)
-    raise ValueError(f"a test has {short(value)}; expected text or a list of lines")
+    lines = [value] if isinstance(value, str) else value
+    if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
+        raise ValueError(f"a test has {short(value)}; expected text or a list of lines")
+    return "\n".join(lines)
 
 
 def _limit(problem: str, name: str, unit: str) -> int | None:

@@ -30,13 +30,8 @@ class HostilePickle(ValueError):
 
 def decode_hidden_tests(text: str, *, max_bytes: int = MAX_BYTES) -> str:
     """JSON text of LiveCodeBench's `private_test_cases`; text that begins with a bracket is that already, and
-    unchecked.
-
-    Raises:
-        HostilePickle: when the pickle is not that of one string.
-        ValueError: when the text is neither JSON nor base64, or not of complete zlib data, or the decompressed pickle
-            has more than `max_bytes`.
-    """
+    unchecked. HostilePickle when the pickle is not that of one string; ValueError when the text is neither JSON nor
+    base64, or not of complete zlib data, or the decompressed pickle has more than `max_bytes`."""
     if text[:80].lstrip().startswith("["):
         return text
     try:

@@ -160,26 +160,22 @@ def _parquet(file: Path, fields: Fields) -> Iterator[pl.DataFrame]:
     _require_columns(parquet_columns(file), fields)
     done = 0
     for batch in parquet_batches(file, list(fields), BATCH_BYTES):
-        rows = pl.DataFrame(batch).select(_as_declared(batch.schema, name, dtype) for name, dtype in fields.items())
+        columns = []
+        for name, dtype in fields.items():  # A nested column that the entry declares as text is read as JSON.
+            nested = pa.types.is_struct(batch.schema.field(name).type) and dtype == pl.String
+            columns.append(pl.col(name).struct.json_encode() if nested else pl.col(name).cast(dtype))
+        rows = pl.DataFrame(batch).select(columns)
         yield _numbered(rows, first=done + 1)
         done += rows.height
-
-
-def _as_declared(schema: pa.Schema, name: str, dtype: Any) -> pl.Expr:
-    """A nested column that the entry declares as text is read as JSON."""
-    nested = pa.types.is_struct(schema.field(name).type)
-    return pl.col(name).struct.json_encode() if nested and dtype == pl.String else pl.col(name).cast(dtype)
 
 
 def _elements(data: bytes) -> pl.DataFrame:
     document = _parse(data.removeprefix(_BOM))
     if not isinstance(document, dict | list):
         raise BadRow(None, f"found {kind_of(document)}; expected a JSON list or object")
-    keys = list(document) if isinstance(document, dict) else [None] * len(document)
-    values = document.values() if isinstance(document, dict) else document
-    texts = [orjson.dumps(value).decode() for value in values]
-    rows = pl.DataFrame({"key": keys, "json": texts}, schema={"key": pl.String, "json": pl.String})
-    return _numbered(rows)
+    items = document.items() if isinstance(document, dict) else ((None, value) for value in document)
+    rows = [(key, orjson.dumps(value).decode()) for key, value in items]
+    return _numbered(pl.DataFrame(rows, schema={"key": pl.String, "json": pl.String}, orient="row"))
 
 
 def _numbered(rows: pl.DataFrame, numbers: Sequence[int] | None = None, first: int = 1) -> pl.DataFrame:
@@ -245,20 +241,14 @@ def parquet_columns(file: Path) -> list[str]:
 
 
 def parquet_batches(file: Path, columns: Sequence[str], batch_bytes: int) -> Iterator[pa.RecordBatch]:
-    """These columns of all rows, in batches of about `batch_bytes`, by the file's own record of its sizes.
-
-    Raises:
-        BadRow: when it cannot be read, or is a bomb: it unpacks to more than `LARGEST_RATIO` times its size and to more
-            than `ALWAYS_FINE`, or a batch takes more than `MEMORY`.
-    """
+    """These columns of all rows, in batches of about `batch_bytes`, by the file's own record of its sizes. BadRow when
+    it cannot be read, or is a bomb: it unpacks to more than `LARGEST_RATIO` times its size and to more than
+    `ALWAYS_FINE`, or a batch takes more than `MEMORY`."""
     script = Path(__file__).with_name("unpack.py")
     bounds = [str(MEMORY), str(batch_bytes), str(BATCH_ROWS)]
     # -I: of the environment nothing is needed, and the modules beside the script have names of others.
-    process = subprocess.Popen(
-        [sys.executable, "-I", str(script), str(file), *bounds, *columns],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    command = [sys.executable, "-I", str(script), str(file), *bounds, *columns]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None and process.stderr is not None
     most = max(ALWAYS_FINE, LARGEST_RATIO * file.stat().st_size)
     unpacked = done = 0
@@ -267,9 +257,8 @@ def parquet_batches(file: Path, columns: Sequence[str], batch_bytes: int) -> Ite
             for batch in stream:
                 unpacked += batch.nbytes
                 if unpacked > most:
-                    raise BadRow(
-                        done + 1, f"{unpacked} bytes unpacked from {file.stat().st_size}; expected no more than {most}"
-                    )
+                    found = f"{unpacked} bytes unpacked from {file.stat().st_size}"
+                    raise BadRow(done + 1, f"{found}; expected no more than {most}")
                 done += batch.num_rows
                 yield batch
         ended = process.wait()

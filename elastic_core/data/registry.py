@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from elastic_core.data import mapping, mapping_code, miniature, user_dataset
-from elastic_core.data.dataset import Dataset, Form, GitHub, Hub, Local, SourceFile
+from elastic_core.data import mapping, mapping_code, user_dataset
+from elastic_core.data.dataset import Dataset, Form, Generated, GitHub, Hub, Local, SourceFile
 from elastic_core.errors import UserError, nearest
+from elastic_core.miniature.problems import DATA_SOURCE, LEVELS, TRAIN, VALIDATION
 
 RLLM = GitHub("agentica-project/rllm", "874daa4acb7f451dc2a4b2b6e8ce28f5aa88d1f5")
 REASONFLUX = GitHub("Gen-Verse/ReasonFlux", "8980b8b9298e6a02f730a14579106bd5ba34fcb3")
@@ -74,8 +75,10 @@ _code = partial(Dataset, split="evaluation", domain="code", grader="code", promp
 _code_train = partial(_code, split="train")
 _reference = partial(Dataset, split="reference", form=Form.RECORDS)
 _conversations = partial(Dataset, split="train", domain="templates", map=mapping.alpaca, form=Form.CONVERSATIONS)
-
 # fmt: off
+_generated = partial(Dataset, source=Generated(f"elastic_core.{DATA_SOURCE}"), files=(), licence="that of this project",
+                     domain="arithmetic", map=mapping.arithmetic, grader="math", prompt="plain-v1")
+
 _ENTRIES = (
     _math_train("deepscaler", "DeepScaleR-Preview, which E1-Math is trained on", rows=40315, map=mapping.plain,
                 **_hub("agentica-org/DeepScaleR-Preview-Dataset", "deepscaler.json", licence="MIT")),
@@ -126,10 +129,13 @@ _ENTRIES = (
                    **_hub("Gen-Verse/ReasonFlux-F1-SFT", "*.json", licence=_STATED)),
     _conversations("reasonflux-sft-15k", "conversations that ReasonFlux-Zero is fine-tuned on",
                    **_hub("Gen-Verse/ReasonFlux_SFT_15k", "*.json", licence=_STATED)),
+    _generated(TRAIN, "chains of additions and subtractions, both levels", split="train"),
+    _generated(VALIDATION, "what training is watched on, both levels", split="validation"),
+    *(_generated(f"{DATA_SOURCE}-{level}", f"the {level} level", split="evaluation") for level in LEVELS),
 )
 # fmt: on
 
-REGISTRY: dict[str, Dataset] = {entry.name: entry for entry in (*_ENTRIES, *miniature.ENTRIES)}  # data sets by name
+REGISTRY: dict[str, Dataset] = {entry.name: entry for entry in _ENTRIES}  # data sets by name
 
 STAND_INS = "stand-ins"
 """Below the directory of the user's data sets, in the runs directory of a rehearsal: files that are read in place
@@ -142,15 +148,11 @@ def all_datasets(user_directory: Path) -> dict[str, Dataset]:
     users = user_dataset.load(user_directory)
     for name in users.keys() & REGISTRY.keys():
         raise UserError(f'{user_directory / name}.json: "{name}" is a data set of the registry; choose another name')
-    return {name: _or_stand_in(entry, user_directory / STAND_INS) for name, entry in REGISTRY.items()} | users
-
-
-def _or_stand_in(entry: Dataset, directory: Path) -> Dataset:
-    """The data set with its stand-in rows, if they were written below `directory`; else itself."""
-    file = stand_in_file(entry, directory) if entry.files else None
-    if file is None or not file.exists():
-        return entry
-    return replace(entry, source=Local(directory), files=(SourceFile(file.name),), rows=None)
+    known, directory = dict(REGISTRY), user_directory / STAND_INS
+    for name, entry in REGISTRY.items():
+        if entry.files and (file := stand_in_file(entry, directory)).exists():
+            known[name] = replace(entry, source=Local(directory), files=(SourceFile(file.name),), rows=None)
+    return known | users
 
 
 def stand_in_file(entry: Dataset, directory: Path) -> Path:

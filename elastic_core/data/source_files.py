@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from filelock import FileLock
 from pydantic import TypeAdapter, ValidationError
 
 from elastic_core.data.dataset import GitHub, Hub, Local, SourceFile
-from elastic_core.data.download import Listing, Network, Pin
+from elastic_core.data.download import Network, Pin
 from elastic_core.errors import UserError
 from elastic_core.system.files import write_text
 from elastic_core.system.fingerprint import HashCache
@@ -31,8 +30,6 @@ _IMPOSTORS = {
     b"<html": "an HTML page came in place of data",
     b"version https://git-lfs": "a pointer of Git LFS lies in place of data: run `git lfs pull` where it was cloned",
 }
-
-
 UNKNOWN = Pin(None, None)
 
 
@@ -50,11 +47,8 @@ _ENTRIES = TypeAdapter(dict[str, Entry])
 
 
 class PinFile:
-    """The pins of a directory of sources, `sources.lock.json`. Safe for several threads and processes.
-
-    Raises:
-        UserError: when the file cannot be read.
-    """
+    """The pins of a directory of sources, `sources.lock.json`. Safe for several threads and processes. UserError when
+    the file cannot be read."""
 
     def __init__(self, sources: Path) -> None:
         self.path = sources / "sources.lock.json"
@@ -87,22 +81,17 @@ class PinFile:
             ("the requested revision", recorded.requested, found.requested),
             ("the commit", recorded.revision, found.revision),
         ]
-        stated += [
-            (f"the files of {pattern}", ", ".join(recorded.patterns.get(pattern, names)), ", ".join(names))
-            for pattern, names in found.patterns.items()
-        ]
+        for pattern, names in found.patterns.items():
+            old_names = recorded.patterns.get(pattern, names)
+            stated.append((f"the files of {pattern}", ", ".join(old_names), ", ".join(names)))
         for what, old, new in stated:
             if None not in (old, new) and old != new:
                 raise self.contradiction(key, what, old, new)
         for path, pin in found.files.items():
             if pin.contradicts(recorded.files.get(path, UNKNOWN)):
                 raise self.contradiction(key, path, recorded.files[path], pin)
-        return Entry(
-            requested=recorded.requested or found.requested,
-            revision=recorded.revision or found.revision,
-            patterns={**recorded.patterns, **found.patterns},
-            files={**recorded.files, **found.files},
-        )
+        requested, revision = recorded.requested or found.requested, recorded.revision or found.revision
+        return Entry(requested, revision, {**recorded.patterns, **found.patterns}, {**recorded.files, **found.files})
 
     def _read(self) -> dict[str, Entry]:
         try:
@@ -112,10 +101,8 @@ class PinFile:
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
-            raise UserError(
-                f"{self.path}: not a record of sources ({where}: {first['msg']}); "
-                "restore it, or delete it to record anew"
-            ) from None
+            what = f"not a record of sources ({where}: {first['msg']})"
+            raise UserError(f"{self.path}: {what}; restore it, or delete it to record anew") from None
 
 
 def source_key(source: GitHub | Hub | Local) -> str:
@@ -194,7 +181,12 @@ class Store:
     def fetch(self, want: Wanted, name: str) -> Fetched:
         """A file from the first place that has it; none, or one that is not what it must be, is a UserError."""
         source, known, looked = want.source, self._known(want, name), []
-        for path, downloaded in self._places(source, name):
+        if isinstance(source, Local):
+            places = [(source.directory / name, False)]
+        else:
+            mirrored = [(_place(self.mirror, source, name), False)] if self.mirror else []
+            places = [*mirrored, (_place(self.sources, source, name), True)]
+        for path, downloaded in places:
             if not path.is_file():
                 looked.append(f"{path}: no such file")
             elif known.pin.sha256 is None and (downloaded or self.network is None):
@@ -211,23 +203,18 @@ class Store:
             address = source.url(name) if isinstance(source, GitHub) else str(source)
             raise _missing(source, name, [*looked, f"{address}: {error}"]) from error
 
-    def _places(self, source: Stored, name: str) -> list[tuple[Path, bool]]:
-        """Where to look, in this order, and whether it is where downloads go."""
-        if isinstance(source, Local):
-            return [(source.directory / name, False)]
-        mirrored = [(_place(self.mirror, source, name), False)] if self.mirror else []
-        return [*mirrored, (_place(self.sources, source, name), True)]
-
     def _matched_upstream(self, network: Network, source: Stored, pattern: str) -> tuple[tuple[str, ...], str]:
         """Names that match on the hub, and the commit."""
         if not isinstance(source, Hub):
             raise Missing(f"{pattern} of {source}: a pattern needs a mirror that has files which match it")
         try:
-            listing = self._listing(network, source)
+            listing = network.listing(source, self._held(source).revision or source.revision)
         except DownloadError as error:
             looked = [f"{_place(self.mirror, source, pattern)}: nothing matches"] if self.mirror else []
             raise _missing(source, pattern, [*looked, f"{source}: {error}"]) from error
-        names = tuple(sorted(name for name in listing.files if _matches(name, pattern)))
+        # Like `Path.glob`: a star does not match a slash.
+        depth, fits = pattern.count("/"), PurePosixPath.match
+        names = tuple(sorted(n for n in listing.files if n.count("/") == depth and fits(PurePosixPath(n), pattern)))
         if not names:
             raise UserError(f"{source} has no file that matches {pattern} at commit {listing.commit}")
         return names, listing.commit
@@ -259,14 +246,11 @@ class Store:
             self.hashes.renamed(part, target)
             return replace(found, path=target)
 
-    def _listing(self, network: Network, source: Hub) -> Listing:
-        return network.listing(source, self._held(source).revision or source.revision)
-
     def _listed(self, network: Network, source: GitHub | Hub, name: str, known: _Known) -> tuple[str, Pin]:
         """The commit to download from, and what the hub says of the file."""
         if isinstance(source, GitHub):
             return source.commit, UNKNOWN
-        listing = self._listing(network, source)
+        listing = network.listing(source, self._held(source).revision or source.revision)
         if name not in listing.files:
             raise UserError(f"{source} has no file {name} at commit {listing.commit}")
         self.pins.record(source_key(source), Entry(source.revision, listing.commit))
@@ -293,7 +277,10 @@ class Store:
         return _Known(pinned.completed(recorded), accept if recorded.sha256 else "as the registry has it")
 
     def _verified(self, source: Stored, name: str, path: Path, known: _Known, remedy: str) -> Fetched:
-        sha256, size, impostor = self.hashes.sha256(path), path.stat().st_size, _impostor(path)
+        sha256, size = self.hashes.sha256(path), path.stat().st_size
+        with path.open("rb") as file:
+            head = file.read(256).lstrip().lower()
+        impostor = next((f" ({what})" for start, what in _IMPOSTORS.items() if head.startswith(start)), "")
         found = Pin(sha256, size)
         if found.contradicts(known.pin) or (impostor and known.pin.sha256 is None):
             raise _mismatch(source, name, f"{path} has {found}{impostor}", known, remedy)
@@ -316,13 +303,6 @@ def _missing(source: Stored, name: str, looked: list[str]) -> Missing:
     return Missing("\n  ".join([f"{name} of {source} is missing; looked at", *looked]))
 
 
-def _impostor(path: Path) -> str:
-    """What the file is, if it begins like something that is served in place of data."""
-    with path.open("rb") as file:
-        head = file.read(256).lstrip().lower()
-    return next((f" ({what})" for start, what in _IMPOSTORS.items() if head.startswith(start)), "")
-
-
 def _place(root: Path, source: GitHub | Hub, name: str) -> Path:
     """A file's path in a mirror or among the downloads. One outside is a UserError: others write the listings."""
     path = PurePosixPath(source.repository, name)
@@ -333,12 +313,6 @@ def _place(root: Path, source: GitHub | Hub, name: str) -> Path:
 
 def _is_pattern(source: Stored, path: str) -> bool:
     return not isinstance(source, Local) and not _SIGNS.isdisjoint(path)
-
-
-def _matches(name: str, pattern: str) -> bool:
-    """Like `Path.glob`: a star does not match a slash."""
-    names, patterns = name.split("/"), pattern.split("/")
-    return len(names) == len(patterns) and all(map(fnmatchcase, names, patterns))
 
 
 def paths_below(root: Path, source: Stored, path: str) -> list[Path]:

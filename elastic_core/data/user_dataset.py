@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -17,16 +18,14 @@ from typing import Literal
 import polars as pl
 
 from elastic_core.data.dataset import CONVERSATIONS, ROW, BadRow, Dataset, Form, Local, SourceFile, bad_rows, reads
-from elastic_core.data.prompts import TEMPLATES
+from elastic_core.data.problems import TEMPLATES
 from elastic_core.data.readers import column_names, read_batches
 from elastic_core.errors import UserError
 from elastic_core.rewards import Answer, grade_many
-from elastic_core.rewards.grade import THINK_END
-from elastic_core.rewards.truth import MathTruth
+from elastic_core.rewards.truth import THINK_END, MathTruth
 from elastic_core.system.files import replacing, write_text
 from elastic_core.system.fingerprint import sha256_file
 
-_FILES = "files"  # of the copies, below the records
 _NOT_CHOSEN = ("name", "file", "sha256", "origin")
 _RATIONALE = r"(?s)^(?:(.*)\n)?[ \t]*####[ \t]*([^\n]*)$"
 _MARKS = r"<<[^<>]*>>"
@@ -81,9 +80,8 @@ class UserDataset:
         return raw.filter(~pl.col(ROW).is_in(list(self.left_out)))
 
     def _problems(self, raw: pl.DataFrame) -> pl.DataFrame:
-        columns = {"question": pl.col(self.question)}
-        columns["truth"] = _truth(self.answer) if self.rationales else pl.col(self.answer)
-        columns |= {"id": pl.col(self.id)} if self.id else {}
+        truth = _truth(self.answer) if self.rationales else pl.col(self.answer)
+        columns = {"question": pl.col(self.question), "truth": truth} | ({"id": pl.col(self.id)} if self.id else {})
         return self._used(raw).select(ROW, **{name: column.str.strip_chars() for name, column in columns.items()})
 
     def _conversations(self, raw: pl.DataFrame) -> pl.DataFrame:
@@ -132,19 +130,14 @@ def ungraded(clean: Iterable[pl.DataFrame]) -> list[tuple[int, str]]:
     """Position and answer of the rows in tables of problems whose answer the grader does not accept in a box as its
     own: no response could be right."""
     truths = [row for rows in clean for row in rows.select(ROW, "truth").iter_rows()]
-    boxes = [_box(truth) for _, truth in truths]
-    boxed = [Answer("math", f"{THINK_END}{box}", truth) for (_, truth), box in zip(truths, boxes, strict=True) if box]
+    boxed = []
+    for _, truth in truths:
+        with suppress(ValueError):  # None that the grader reads.
+            known = MathTruth.decode(truth)
+            content = ", ".join(known.answers) if known.match == "all" else known.answers[0]
+            boxed.append(Answer("math", f"{THINK_END}\\boxed{{{content}}}", truth))
     right = {answer.truth for answer, graded in zip(boxed, grade_many(boxed), strict=True) if graded.score == 1}
     return [(row, truth) for row, truth in truths if truth not in right]
-
-
-def _box(truth: str) -> str | None:
-    """The right response; None when the truth is none that the grader reads."""
-    try:
-        known = MathTruth.decode(truth)
-    except ValueError:
-        return None
-    return f"\\boxed{{{', '.join(known.answers) if known.match == 'all' else known.answers[0]}}}"
 
 
 def add(dataset: UserDataset, directory: Path) -> UserDataset:
@@ -152,7 +145,7 @@ def add(dataset: UserDataset, directory: Path) -> UserDataset:
     recorded. The copy is called by its content, so that several data sets share one. UserError when the file changed
     since it was described."""
     origin = Path(dataset.file)
-    copy = Path(_FILES, dataset.sha256[:12], origin.name)
+    copy = Path("files", dataset.sha256[:12], origin.name)
     if not (directory / copy).exists():
         with replacing(directory / copy) as temporary:
             shutil.copyfile(origin, temporary)
@@ -165,7 +158,16 @@ def add(dataset: UserDataset, directory: Path) -> UserDataset:
 
 def load(directory: Path) -> dict[str, Dataset]:
     """Data sets recorded below `directory`, by name. A record that `add` did not write is a UserError."""
-    return {dataset.name: dataset for dataset in map(_read, sorted(directory.glob("*.json")))}
+    found = {}
+    for file in sorted(directory.glob("*.json")):
+        try:
+            values = json.loads(file.read_text())
+            recorded = UserDataset(**{**values, "left_out": tuple(values.get("left_out", ()))})
+            found[recorded.name] = recorded.dataset(directory)
+        except (TypeError, ValueError) as error:
+            reason = f"not a data set of `elastic data add` ({error}); delete it and add it again"
+            raise UserError(f"{file}: {reason}") from None
+    return found
 
 
 def describe(file: Path) -> tuple[str, str]:
@@ -175,20 +177,11 @@ def describe(file: Path) -> tuple[str, str]:
     return str(file.resolve()), sha256_file(file)
 
 
-def _read(file: Path) -> Dataset:
-    try:
-        values = json.loads(file.read_text())
-        return UserDataset(**{**values, "left_out": tuple(values.get("left_out", ()))}).dataset(file.parent)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{file}: not a data set of `elastic data add` ({error}); delete it and add it again") from None
-
-
 def _is_rationale(answer: str) -> pl.Expr:
     return pl.col(answer).str.strip_chars().str.contains(_RATIONALE)
 
 
 def _thought(answer: str) -> pl.Expr:
-    """What stands before the last line."""
     return pl.col(answer).str.strip_chars().str.extract(_RATIONALE, 1)
 
 

@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from elastic_core.miniature import grammar
-from elastic_core.miniature.grammar import SolutionKind, Style
+from elastic_core.miniature.grammar import SolutionKind, Style, encode, prompt_ids, vocabulary
 from elastic_core.miniature.problems import Problem, draw_problem
-from elastic_core.miniature.tokenizer import END_THINK, EOS, NEWLINE, OPERATIONS, encode, prompt_ids, vocabulary
 from elastic_core.system.files import replacing
 
 STYLES: tuple[Style, ...] = ("verbose", "medium", "concise")
-DERIVABLE = 5
-"""Most operations a derived or continued solution of 32 tokens can hold."""
+DERIVABLE = 5  # most operations a derived or continued solution of 32 tokens can hold
 
 
 @dataclass(frozen=True)
@@ -27,24 +25,16 @@ class Stage:
     """A stretch of the curriculum. Every field but `name` and `steps` is a range or a probability."""
 
     name: str
-    steps: int
-    """Optimiser steps this stage lasts."""
-    styles: tuple[float, float, float]
-    """Shares of verbose, medium and concise thoughts."""
-    cut: float
-    """Share of examples whose thought is cut."""
-    cut_empty: float = 0.15
-    """Of the cut thoughts, the share with nothing left."""
-    cut_first_pass: float = 0.6
-    """Of the others, the share cut before the first pass through the chain is complete."""
+    steps: int  # optimiser steps this stage lasts
+    styles: tuple[float, float, float]  # shares of verbose, medium and concise thoughts
+    cut: float  # share of examples whose thought is cut
+    cut_empty: float = 0.15  # of the cut thoughts, the share with nothing left
+    cut_first_pass: float = 0.6  # of the others, the share cut before the first pass through the chain is complete
     continued: float = 0.55
     """Of the unfinished thoughts, the share whose solution goes on from where the thought stopped."""
-    rederived: float = 0.15
-    """And the share whose solution starts over, if that fits; the rest guess."""
-    grow: bool = False
-    """Chains grow from 4 to 12 operands over the stage, instead of mixing two ranges."""
-    hard: float = 0.5
-    """Share of hard chains."""
+    rederived: float = 0.15  # and the share whose solution starts over, if that fits; the rest guess
+    grow: bool = False  # chains grow from 4 to 12 operands over the stage, instead of mixing two ranges
+    hard: float = 0.5  # share of hard chains
     hard_operands: tuple[int, int] = (8, 12)
     easy_operands: tuple[int, int] = (3, 6)
     guided: float = 0.0
@@ -57,14 +47,12 @@ class Recipe:
 
     stages: tuple[Stage, ...]
     seed: int = 0
-    batch_size: int = 8
-    """Examples per optimiser step."""
+    batch_size: int = 8  # examples per optimiser step
     rechecks: tuple[float, float, float] = (0.50, 0.35, 0.15)
     """Shares of verbose thoughts that re-check themselves 0, 1 and 2 times."""
     derive_finished: float = 0.35
     """Share of finished thoughts on short chains whose solution derives the answer once more."""
-    newline_before_end: float = 0.15
-    """Share of cut thoughts that end in a newline, as under budget forcing."""
+    newline_before_end: float = 0.15  # share of cut thoughts that end in a newline, as under budget forcing
 
     @property
     def steps(self) -> int:
@@ -78,22 +66,12 @@ def default_recipe(seed: int = 0) -> Recipe:
         seed=seed,
         stages=(
             Stage("grow", 2400, styles=(0.25, 0.35, 0.40), cut=0.60, cut_first_pass=0.85, continued=0.60, grow=True),
-            Stage(
-                "pickup",
-                2400,
-                styles=(0.50, 0.30, 0.20),
-                cut=0.95,
-                cut_empty=0.06,
-                cut_first_pass=0.97,
-                continued=0.85,
-                rederived=0.08,
-                hard=0.75,
-                hard_operands=(7, 12),
-            ),
+            Stage("pickup", 2400, styles=(0.50, 0.30, 0.20), cut=0.95, cut_empty=0.06, cut_first_pass=0.97,
+                  continued=0.85, rederived=0.08, hard=0.75, hard_operands=(7, 12)),
             Stage("mixture", 3200, styles=(0.68, 0.20, 0.12), cut=0.55, guided=0.35),
             Stage("settle", 1000, styles=(0.80, 0.20, 0.00), cut=0.55, guided=0.35),
         ),
-    )
+    )  # fmt: skip
 
 
 def consolidation_recipe(seed: int = 0) -> Recipe:
@@ -126,7 +104,11 @@ def examples(recipe: Recipe) -> Iterator[Example]:
     for stage in recipe.stages:
         num = stage.steps * recipe.batch_size
         for i in range(num):
-            problem = draw_problem(rng, _draw_operands(rng, stage, progress=i / num))
+            if stage.grow:  # The last twentieth already trains on full length.
+                num_operands = rng.randint(3, min(12, 4 + int(9 * (i / num) / 0.95)))
+            else:
+                num_operands = rng.randint(*(stage.hard_operands if rng.random() < stage.hard else stage.easy_operands))
+            problem = draw_problem(rng, num_operands)
             draw = _guided_example if rng.random() < stage.guided else _example
             yield draw(rng, recipe, stage, problem)
 
@@ -136,25 +118,19 @@ def _example(rng: random.Random, recipe: Recipe, stage: Stage, problem: Problem)
     style = rng.choices(STYLES, stage.styles)[0]
     num_rechecks = grammar.draw_rechecks(rng, style, recipe.rechecks)
     thinking, done = _encode_thought(problem, style, num_rechecks)
-    ending = [ids[END_THINK]]
+    ending = [ids[grammar.END_THINK]]
     cut = rng.random() < stage.cut
     if cut:
         length = _draw_cut(rng, stage, done, len(problem.operations))
         thinking, done = thinking[:length], done[: length + 1]
         if rng.random() < recipe.newline_before_end:
-            ending = [ids[NEWLINE], ids[END_THINK]]
+            ending = [ids[grammar.NEWLINE], ids[grammar.END_THINK]]
     kind = _draw_kind(rng, recipe, stage, problem, finished=done[-1] == len(problem.operations))
     mentioned = _operations_mentioned(thinking, len(problem.operations))
-    answer = [*encode(grammar.solution(problem, kind, mentioned)), ids[EOS]]
+    answer = [*encode(grammar.solution(problem, kind, mentioned)), ids[grammar.EOS]]
     prompt = prompt_ids(problem.question)
-    return Example(
-        input_ids=[*prompt, *thinking, *ending, *answer],
-        loss_mask=[0] * len(prompt) + [1] * len(thinking) + [0 if cut else 1] * len(ending) + [1] * len(answer),
-        stage=stage.name,
-        question=problem.question,
-        kind=kind,
-        cut=cut,
-    )
+    mask = [0] * len(prompt) + [1] * len(thinking) + [0 if cut else 1] * len(ending) + [1] * len(answer)
+    return Example([*prompt, *thinking, *ending, *answer], mask, stage.name, problem.question, kind, cut)
 
 
 def _guided_example(rng: random.Random, recipe: Recipe, stage: Stage, problem: Problem) -> Example:
@@ -169,22 +145,8 @@ def _guided_example(rng: random.Random, recipe: Recipe, stage: Stage, problem: P
     whole = grammar.guided_chain(problem, None, lambda num_solved: grammar.solution(problem, "direct", num_solved))
     cut = rng.random() < stage.cut
     run = grammar.guided_chain(problem, rng.randrange(whole.think_tokens) if cut else None, solution)
-    return Example(
-        input_ids=[*run.prompt_ids, *run.response_ids],
-        loss_mask=[0] * len(run.prompt_ids) + [int(not forced) for forced in run.forced],
-        stage=stage.name,
-        question=problem.question,
-        kind=kinds[-1],
-        cut=cut,
-        guided=True,
-    )
-
-
-def _draw_operands(rng: random.Random, stage: Stage, progress: float) -> int:
-    if stage.grow:
-        # The last twentieth already trains on full length.
-        return rng.randint(3, min(12, 4 + int(9 * progress / 0.95)))
-    return rng.randint(*(stage.hard_operands if rng.random() < stage.hard else stage.easy_operands))
+    ids, mask = [*run.prompt_ids, *run.response_ids], [0] * len(run.prompt_ids) + [int(not each) for each in run.forced]
+    return Example(ids, mask, stage.name, problem.question, kinds[-1], cut, guided=True)
 
 
 def _encode_thought(problem: Problem, style: Style, num_rechecks: int) -> tuple[list[int], list[int]]:
@@ -222,7 +184,7 @@ def _draw_kind(rng: random.Random, recipe: Recipe, stage: Stage, problem: Proble
 def _operations_mentioned(thinking: list[int], num_operations: int) -> int:
     """Operations in the thought's current pass: each step of each style names its operation exactly once."""
     ids = vocabulary()
-    operations = {ids[operation] for operation in OPERATIONS}
+    operations = {ids[operation] for operation in grammar.OPERATIONS}
     total = sum(token in operations for token in thinking)
     return total if total <= num_operations else (total - 1) % num_operations + 1
 
@@ -231,14 +193,7 @@ def write_corpus(recipe: Recipe, path: Path) -> None:
     """Write the corpus as parquet, one `Example` a row, in training order."""
     import polars as pl
 
-    schema: dict[str, Any] = {
-        "input_ids": pl.List(pl.Int32),
-        "loss_mask": pl.List(pl.Int8),
-        "stage": pl.String,
-        "question": pl.String,
-        "kind": pl.String,
-        "cut": pl.Boolean,
-        "guided": pl.Boolean,
-    }
+    schema: dict[str, Any] = {"input_ids": pl.List(pl.Int32), "loss_mask": pl.List(pl.Int8)}
+    schema |= dict.fromkeys(("stage", "question", "kind"), pl.String) | dict.fromkeys(("cut", "guided"), pl.Boolean)
     with replacing(path) as temporary:
         pl.DataFrame(list(examples(recipe)), schema=schema, orient="row").write_parquet(temporary)

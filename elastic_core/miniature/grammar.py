@@ -23,37 +23,119 @@ Under ReasonFlux-Zero it is navigator and solver, whose ideal replies about `36+
 The strategy itself writes the conversation around them, so that training data are what it will show the model. A plan's
 words are those of the names in the miniature's library, which they are searched by.
 
-Everything is text whose pieces are tokens (see `tokenizer.py`), so lengths here are lengths in tokens.
+Its tokenizer has one token per word, per digit, per signed operand, per marker, so lengths here are lengths in tokens.
+Every token is a literal piece of text, and a text is read greedily, longest piece first: decoding concatenates, and
+encoding what the corpus decodes to gives the same ids. Besides the words of the corpus the vocabulary holds every
+printable ASCII character: a prompt has untrained tokens at worst, never an unknown one. `<think>` and `</think>` are
+not "special" in Hugging Face's sense, so they survive `skip_special_tokens`.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator
+import string
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from elastic_core.budget import Budget
 from elastic_core.miniature.problems import Problem
-from elastic_core.miniature.tokenizer import (
-    BOXED,
-    END_BOXED,
-    EOS,
-    FINAL_ANSWER,
-    NEWLINE,
-    OPERATIONS,
-    build_tokenizer,
-    encode,
-)
 from elastic_core.models.special_tokens import Markers, chat_prompt, resolve_markers
 from elastic_core.reasonflux.guide import Plan
 from elastic_core.reasonflux.library import MINIATURE_FILE, read_library
 from elastic_core.strategies.base import Completion, Finish, Sampling, Strategy
 from elastic_core.strategies.reasonflux_zero import SOLVER, TemplateParameters, Templates
 from elastic_core.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+PAD, BOS, EOS, UNK = "<pad>", "<bos>", "<eos>", "<unk>"
+USER, ASSISTANT = "<|user|>", "<|assistant|>"
+THINK, END_THINK = "<think>", "</think>"
+BOXED, END_BOXED = "\\boxed{", "}"
+NEWLINE, FINAL_ANSWER = "\n", "Final Answer:"
+
+SPECIAL = (PAD, BOS, EOS, UNK, USER, ASSISTANT)
+MARKERS = (THINK, END_THINK)
+OPERATIONS = tuple(f"{sign}{digit}" for sign in "+-" for digit in range(1, 10))
+WORDS = (
+    # Thoughts and solutions, in the order in which a verbose thought uses them.
+    *("Okay", "Let", " let", " me", " compute", " this", " step", " by", " we", " have ", " first ", " then "),
+    *("Wait", " check", " again", " So", " the", " answer", " is ", "from "),
+    # Prompts: L1's length requests, and the request for a boxed answer.
+    *(" Think", " for", " maximum", " tokens", " and", " output", " final", " within"),
+    # Thought templates: a navigator's plan, and what navigator and solver are asked for.
+    *("category: ", "direction: ", "method: ", "knowledge: ", "flow: ", "template: "),
+    *("plan", "solve", "steps", " steps"),
+    *("Easy chain", "Hard chain", "more plus", "more minus", "output", " at once"),
+    *("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"),
+)
+VOCABULARY_MULTIPLE = 16
+
+CHAT_TEMPLATE = (
+    "{{ '<bos>' }}{% for message in messages %}"
+    "{% if message['role'] == 'assistant' %}{{ '<|assistant|>' + message['content'] + '<eos>' }}"
+    "{% else %}{{ '<|user|>' }}{{ message['content'] }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|><think>' }}{% endif %}"
+)
+
+
+@cache
+def vocabulary() -> Mapping[str, int]:
+    """Token to id, in a fixed order, padded to a multiple of 16 with unused entries."""
+    pieces = [*SPECIAL, *MARKERS, BOXED, END_BOXED, NEWLINE, FINAL_ANSWER, *string.digits, *OPERATIONS, *WORDS]
+    pieces += [c for c in map(chr, range(32, 127)) if c not in pieces]
+    pieces += [f"<unused{i}>" for i in range(-len(pieces) % VOCABULARY_MULTIPLE)]
+    return {piece: i for i, piece in enumerate(pieces)}
+
+
+def pieces_pattern() -> str:
+    """The regular expression that cuts a text into tokens, longest alternative first."""
+    pieces = [p for p in vocabulary() if not p.startswith("<unused")]
+    # re.escape writes "\ " and "\<newline>", which Oniguruma, the engine inside `tokenizers`, reads literally too.
+    return "|".join(re.escape(p).replace("\\\n", "\\n") for p in sorted(pieces, key=len, reverse=True))
+
+
+_PIECES = re.compile(pieces_pattern())
+
+
+def encode(text: str) -> list[int]:
+    """Token ids of a text, as the tokenizer gives them, some fifty times faster."""
+    ids = vocabulary()
+    return [ids[piece] for piece in _PIECES.findall(text)]
+
+
+def prompt_ids(question: str) -> list[int]:
+    """The chat template applied to a question, generation prompt included: ends in `<think>`."""
+    ids = vocabulary()
+    return [ids[BOS], ids[USER], *encode(question), ids[ASSISTANT], ids[THINK]]
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """The tokenizer with its chat template; a generation prompt ends in `<think>`."""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.WordLevel(dict(vocabulary()), unk_token=UNK))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pieces_pattern()), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.add_tokens([AddedToken(marker, special=False, normalized=False) for marker in MARKERS])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        bos_token=BOS,
+        eos_token=EOS,
+        unk_token=UNK,
+        additional_special_tokens=[USER, ASSISTANT],
+        chat_template=CHAT_TEMPLATE,
+        clean_up_tokenization_spaces=False,
+        model_max_length=1024,
+    )
+
 
 Style = Literal["verbose", "medium", "concise"]
 SolutionKind = Literal["direct", "continued", "derived"]
@@ -65,8 +147,7 @@ OPENING: dict[Style, str] = {
 }
 RECHECK = f"{NEWLINE}Wait, let me check this again."
 _NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven")
-_MOST_EASY = 5
-"""Operations of the longest easy problem."""
+_MOST_EASY = 5  # operations of the longest easy problem
 OPERATIONS_PER_STEP = 4
 
 
@@ -75,8 +156,7 @@ class Segment:
     """A stretch of a thought."""
 
     text: str
-    operations_done: int
-    """Operations of the first pass whose result stands written once this segment is complete."""
+    operations_done: int  # operations of the first pass whose result stands written once this segment is complete
 
 
 def thought(problem: Problem, style: Style, num_rechecks: int) -> list[Segment]:
@@ -100,10 +180,8 @@ def _spelled_steps(problem: Problem, verbose: bool) -> list[Segment]:
     segments = []
     for i, operation in enumerate(problem.operations):
         before, after = problem.totals[i], problem.totals[i + 1]
-        lead = f" we have {before}," if verbose else ""
-        word = " first " if i == 0 else " then "
-        segments.append(Segment(f"{lead}{word}{before}{operation}={after}", i + 1))
-        segments.append(Segment(".", i + 1))
+        lead, word = f" we have {before}," if verbose else "", " first " if i == 0 else " then "
+        segments += [Segment(f"{lead}{word}{before}{operation}={after}", i + 1), Segment(".", i + 1)]
     return segments
 
 
@@ -146,12 +224,8 @@ def _guided() -> tuple[Any, Markers, Strategy, set[int]]:
 
 
 def guided_chain(problem: Problem, think: int | None, solution: Callable[[int], str]) -> Trajectory:
-    """An ideal conversation of ReasonFlux-Zero about a problem.
-
-    Args:
-        think: tokens after which navigator and solver are cut; None lets them finish.
-        solution: the last text, from the number of operations that the solver has written.
-    """
+    """An ideal conversation of ReasonFlux-Zero about a problem; navigator and solver are cut after `think` tokens
+    (None: never), and `solution` gives the last text, from the number of operations that the solver has written."""
     tokenizer, markers, strategy, operations = _guided()
     budget = Budget(think, None)
     prompt = chat_prompt(tokenizer, strategy.prompt(problem.question, budget))
@@ -174,8 +248,7 @@ def guided_chain(problem: Problem, think: int | None, solution: Callable[[int], 
 
 def _replies(problem: Problem) -> Iterator[str]:
     """What navigator and solver say before the final answer."""
-    plan = plan_of(problem.question)
-    counts = divided(len(problem.operations))
+    plan, counts = plan_of(problem.question), divided(len(problem.operations))
     yield NEWLINE.join(f"{name}: {text}" for name, text in asdict(plan).items())
     yield f"flow: {plan.flow}"
     yield NEWLINE.join(f"{number}. {count} steps" for number, count in enumerate(counts, 1))

@@ -16,6 +16,8 @@ import zlib
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from pydantic import BaseModel, ConfigDict, Field
+
 Level = Literal["easy", "hard"]
 Split = Literal["train", "tune", "evaluation"]
 
@@ -28,21 +30,38 @@ MIN_TOTAL, MAX_TOTAL = 10, 99
 MIN_FIRST, MAX_FIRST = 10, 60
 _SIGNED_DIGITS = tuple(x for x in range(-9, 10) if x)
 
-DATA_SOURCE = "miniature"
-"""Prefix of the benchmark names: `miniature-easy` and `miniature-hard`."""
+DATA_SOURCE = "miniature"  # prefix of the benchmark names: `miniature-easy` and `miniature-hard`
+TRAIN, VALIDATION = f"{DATA_SOURCE}-train", f"{DATA_SOURCE}-validation"
+NUM_VALIDATION = 32
+"""Problems per level that validate during training: of a split of their own, neither trained on nor reported."""
+
+
+class MiniatureParameters(BaseModel):
+    """Sizes and seeds of the miniature's data sets."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    seed: int = 0
+    """Seed of the training and validation problems."""
+    num_train: int = Field(gt=0)
+    """Training problems."""
+    hard_fraction: float = Field(0.5, ge=0, le=1)
+    """Share of training problems of the hard level."""
+    evaluation_seed: int
+    """Seed of the benchmark problems; choose one that no design choice was made on."""
+    problems_per_benchmark: int = Field(gt=0)
+    """Problems in each benchmark."""
 
 
 @dataclass(frozen=True)
 class Problem:
     """One chain, its intermediate results included."""
 
-    question: str
-    """As the user writes it: `36+6-4+8=?`."""
+    question: str  # as the user writes it: `36+6-4+8=?`
     answer: int
     operations: tuple[str, ...]
     """Everything after the first operand: `("+6", "-4", "+8")`."""
-    totals: tuple[int, ...]
-    """The running total before each operation and at the end: `(36, 42, 38, 46)`."""
+    totals: tuple[int, ...]  # the running total before each operation and at the end: `(36, 42, 38, 46)`
 
 
 def split_of(question: str) -> Split:
@@ -79,10 +98,7 @@ def _draw_chain(rng: random.Random, num_operands: int) -> Problem | None:
 def generate(level: Level, num: int, seed: int, split: Split = "train") -> list[Problem]:
     """Distinct problems of a level, in an order that depends on level, seed and split only: a larger `num` extends the
     same list. Use "tune" wherever a result decides about the recipe; "evaluation" is for reported numbers only.
-
-    Raises:
-        ValueError: an unknown level or split.
-    """
+    ValueError for an unknown level or split."""
     if level not in OPERANDS:
         raise ValueError(f"unknown miniature level {level!r}: expected one of {', '.join(LEVELS)}")
     if split not in SPLITS:
@@ -101,3 +117,13 @@ def training_problems(num: int, seed: int, hard_fraction: float = 0.5) -> list[P
     problems = [*generate("hard", num_hard, seed), *generate("easy", num - num_hard, seed)]
     random.Random(f"{DATA_SOURCE}/shuffle/{seed}").shuffle(problems)
     return problems
+
+
+def of_dataset(name: str, parameters: MiniatureParameters) -> list[Problem]:
+    """Problems of one of the miniature's data sets."""
+    if name == TRAIN:
+        return training_problems(parameters.num_train, parameters.seed, parameters.hard_fraction)
+    if name == VALIDATION:
+        return [each for level in LEVELS for each in generate(level, NUM_VALIDATION, parameters.seed, "tune")]
+    (level,) = (level for level in LEVELS if name == f"{DATA_SOURCE}-{level}")
+    return generate(level, parameters.problems_per_benchmark, parameters.evaluation_seed, "evaluation")

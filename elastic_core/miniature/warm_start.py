@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elastic_core.miniature.corpus import Recipe, default_recipe, write_corpus
-from elastic_core.miniature.tokenizer import BOS, EOS, PAD, build_tokenizer, vocabulary
+from elastic_core.miniature.grammar import BOS, EOS, PAD, build_tokenizer, vocabulary
 from elastic_core.system.files import replacing_directory
 
 if TYPE_CHECKING:
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
     from elastic_core.training.sft_parameters import WarmStart
 
-BASE = Path(__file__).parent / "base"
-"""The shipped base: a Hugging Face checkpoint of about 3 MB."""
+BASE = Path(__file__).parent / "base"  # the shipped base: a Hugging Face checkpoint of about 3 MB
 
 HIDDEN_SIZE = 128
 NUM_LAYERS = 4
@@ -26,12 +25,9 @@ MICRO_BATCH_TOKENS = 400
 def prepare(
     work_dir: Path, output_dir: Path, recipe: Recipe | None = None, num_batches: int | None = None
 ) -> "WarmStart":
-    """Write the initial model and the corpus under `work_dir` unless they are there, and describe the training run.
-
-    Args:
-        recipe: defaults to that of the shipped base; its seed also initialises the model.
-        num_batches: shorten every stage in proportion to this many steps in all, for tests.
-    """
+    """Write the initial model and the corpus under `work_dir` unless they are there, and describe the training run. The
+    recipe defaults to that of the shipped base; its seed also initialises the model. `num_batches` shortens every stage
+    in proportion to this many steps in all, for tests."""
     from elastic_core.training.sft_parameters import WarmStart
 
     recipe = recipe or default_recipe()
@@ -60,11 +56,8 @@ def prepare(
 
 
 def shortened(recipe: Recipe, steps: int) -> Recipe:
-    """The same curriculum, its stages in the same proportions, in `steps` optimiser steps.
-
-    Raises:
-        ValueError: a stage would be left without a step.
-    """
+    """The same curriculum, its stages in the same proportions, in `steps` optimiser steps. ValueError when a stage
+    would be left without a step."""
     ends = [sum(s.steps for s in recipe.stages[: i + 1]) * steps // recipe.steps for i in range(len(recipe.stages))]
     lengths = [end - start for start, end in zip([0, *ends], ends, strict=False)]
     if min(lengths) < 1:
@@ -118,11 +111,8 @@ def save_initial(path: Path, seed: int) -> None:
             else:
                 deviation = 0.7 / math.sqrt(HIDDEN_SIZE)
             parameter.normal_(std=deviation, generator=generator)
-    model.generation_config = GenerationConfig(
-        bos_token_id=config.bos_token_id,
-        eos_token_id=config.eos_token_id,
-        pad_token_id=config.pad_token_id,
-    )
+    ids = {name: getattr(config, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    model.generation_config = GenerationConfig(**ids)
     path.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(path)
     build_tokenizer().save_pretrained(path)

@@ -17,33 +17,23 @@ from typing import Any, ClassVar
 from elastic_core.errors import UserError
 from elastic_core.models.special_tokens import chat_text
 
-OWN = "own"
-"""Name of the tokenizer's own template, beside those of CHAT_TEMPLATES."""
+OWN = "own"  # name of the tokenizer's own template, beside those of CHAT_TEMPLATES
 _THOUGHT = "<think>\nOne and one.\n</think>\n\n"
-_RESPONSE = f"{_THOUGHT}It is two."
-"""Stands for any response: in a rendering, what precedes it is the prompt."""
+_RESPONSE = f"{_THOUGHT}It is two."  # stands for any response: in a rendering, what precedes it is the prompt
 
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """One exchange is `before`, the question, `after`, the response, `end`.
-
-    Attributes:
-        end: the end-of-text token, part of the target.
-        markers: pieces that must be single tokens; a text that holds one of them would be read as another exchange.
-        opening, closing: around the thought, as the model writes them. The official generation prompt may end in the
-            opening; a response with a thought begins with it.
-    """
+    """One exchange is `before`, the question, `after`, the response, `end`."""
 
     name: str
     before: str
     after: str
-    end: str
-    markers: tuple[str, ...]
-    opening: str = "<think>\n"
+    end: str  # the end-of-text token, part of the target
+    markers: tuple[str, ...]  # single tokens; a text that holds one of them would be read as another exchange
+    opening: str = "<think>\n"  # of the thought; the official generation prompt may end in it
     closing: str = "\n</think>\n\n"
-    takes_system: ClassVar[bool] = False
-    """Whether a conversation's own system prompt has a place."""
+    takes_system: ClassVar[bool] = False  # whether a conversation's own system prompt has a place
 
     def prompt(self, question: str, system: str = "") -> str:
         return f"{self.before}{question}{self.after}"
@@ -72,16 +62,11 @@ CHAT_TEMPLATES = {
             ("<|im_start|>", "<|im_end|>"),
         ),
         ChatTemplate(
-            "miniature",
-            "<bos><|user|>",
-            "<|assistant|>",
-            "<eos>",
-            ("<bos>", "<|user|>", "<|assistant|>", "<eos>"),
-            opening="<think>",
-            closing="</think>",
+            "miniature", "<bos><|user|>", "<|assistant|>", "<eos>", ("<bos>", "<|user|>", "<|assistant|>", "<eos>"),
+            opening="<think>", closing="</think>",
         ),
     )
-}
+}  # fmt: skip
 """Templates by name: of DeepSeek-R1 and what was distilled from it, of Qwen2.5-Instruct, of the embedded miniature."""
 
 
@@ -105,18 +90,12 @@ def require_fit(template: ChatTemplate, tokenizer: Any) -> None:
 
 @dataclass(frozen=True)
 class OwnTemplate:
-    """As `ChatTemplate`, written by the tokenizer.
-
-    Attributes:
-        markers: special tokens of the rendering; a text that holds one of them would be read as another exchange.
-        opening: what the generation prompt holds beyond the prompt of a finished exchange, as in templates that open
-            the thought; a response that has a thought begins with it.
-    """
+    """As `ChatTemplate`, written by the tokenizer."""
 
     tokenizer: Any
     end: str
-    markers: tuple[str, ...]
-    opening: str
+    markers: tuple[str, ...]  # special tokens of the rendering
+    opening: str  # what the generation prompt holds beyond the prompt of a finished exchange
     takes_system: ClassVar[bool] = True
 
     def prompt(self, question: str, system: str = "") -> str:
@@ -134,11 +113,8 @@ Template = ChatTemplate | OwnTemplate
 
 
 def fitting_template(name: str, tokenizer: Any) -> Template:
-    """The chat template of a name: one of CHAT_TEMPLATES, or "own".
-
-    Raises:
-        UserError: when it is not the model's, or does not separate response and prompt.
-    """
+    """The chat template of a name: one of CHAT_TEMPLATES, or "own". UserError when it is not the model's, or does not
+    separate response and prompt."""
     if name == OWN:
         return own_template(tokenizer)
     require_fit(CHAT_TEMPLATES[name], tokenizer)
@@ -146,11 +122,8 @@ def fitting_template(name: str, tokenizer: Any) -> Template:
 
 
 def own_template(tokenizer: Any) -> OwnTemplate:
-    """The tokenizer's chat template, after trying it on an exchange whose response has a thought.
-
-    Raises:
-        UserError: when the rendering changes the response, generation starts elsewhere, or no end-of-text follows.
-    """
+    """The tokenizer's chat template, after trying it on an exchange whose response has a thought. UserError when the
+    rendering changes the response, generation starts elsewhere, or no end-of-text follows."""
     misfit = f"{tokenizer.name_or_path}: its own chat template cannot be fine-tuned on"
     if not tokenizer.chat_template:
         raise UserError(f"{misfit}: the tokenizer has none")

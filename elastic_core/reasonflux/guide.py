@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 SCRIPTS = Path(__file__).with_name("scripts")
 
 Ids = tuple[int, ...]
+Script = dict[str, str]  # the wording of every request, as jinja2 templates by name
 
 # Stand for texts in a rendered conversation.
 _QUESTION, _REPLY, _REQUEST = "ELASTIC-QUESTION", "ELASTIC-REPLY", "ELASTIC-REQUEST"
@@ -39,40 +40,21 @@ FIELDS = ("category", "direction", "method", "knowledge", "flow")
 
 MAX_CHARACTERS = 50_000
 """Of a reply that are read: a model may repeat text to its limit, and patterns and parsers must stay fast."""
-MAX_STEPS = 16
-"""Most steps that a problem is solved in; a longer list is cut off."""
+MAX_STEPS = 16  # most steps that a problem is solved in; a longer list is cut off
 
 _FIELD = re.compile(rf"^[\s*_#>\"'`-]*({'|'.join(FIELDS)})s?[*_\"'`]*\s*[:=]\s*(.*)$", re.IGNORECASE)
 _LISTED = re.compile(r"^\s*(?:[-*•]\s+|\(?(?:step\s*)?\d{1,3}\s*[.):]\s*)(.*\S)", re.IGNORECASE)
 _COMMA_BEFORE_END = re.compile(r",\s*([}\]])")
 
 
-@dataclass(frozen=True)
-class Script:
-    """The wording of every request, as jinja2 templates. See scripts/reasonflux.toml."""
-
-    plan: str
-    plan_again: str
-    adjust: str
-    extract: str
-    extract_again: str
-    instruct: str
-    solve: str
-    final: str
-
-
 def load_script(name: str) -> Script:
-    """A script by name: "reasonflux", "published" or "miniature"."""
-    return Script(**tomllib.loads((SCRIPTS / f"{name}.toml").read_text(encoding="utf-8")))
+    """The script "reasonflux", "published" or "miniature"."""
+    return tomllib.loads((SCRIPTS / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 class Guide:
-    """Writes the requests of a conversation and reads its replies.
-
-    Args:
-        tokenizer: the solver's, and most often the navigator's too.
-        library: the templates that `retriever` searches.
-    """
+    """Writes the requests of a conversation and reads its replies. The tokenizer is the solver's, and most often the
+    navigator's too; `library` has the templates that `retriever` searches."""
 
     def __init__(
         self, tokenizer: Any, markers: Markers, library: Mapping[str, Template], retriever: Retriever, script: Script
@@ -80,14 +62,14 @@ class Guide:
         # A copy: one tokenizer must not encode here while another thread decodes with it.
         self.tokenizer = copy.deepcopy(tokenizer)
         self.markers = markers
-        self._library, self._retriever, self._script = library, retriever, script
-        self._retrieved = lru_cache(maxsize=65_536)(self._retrieve)
+        self._library, self._script = library, script
+        self._retrieved = lru_cache(maxsize=65_536)(lambda query: retriever.retrieve([query])[0][0].template)
         self._turn = lru_cache(maxsize=None)(self._encoded_turn)
 
     @property
     def plan_request(self) -> str:
         """What is added to the question in the first turn."""
-        return self._script.plan.strip()
+        return self._script["plan"].strip()
 
     @cached_property
     def opening(self) -> Ids:
@@ -111,11 +93,12 @@ class Guide:
 
     def adjust(self, template: Template) -> str:
         """The request to adjust the plan's flow to a template."""
-        return _rendered(self._script.adjust, template=template)
+        return str(_compiled(self._script["adjust"]).render(template=template))
 
     def request(self, name: str, step: int = 0, num_steps: int = 0) -> str:
         """One of the script's other requests, by its name."""
-        return _rendered(getattr(self._script, name), step=step, num_steps=num_steps, max_steps=MAX_STEPS)
+        values = {"step": step, "num_steps": num_steps, "max_steps": MAX_STEPS}
+        return str(_compiled(self._script[name]).render(values))
 
     def turn(self, request: str, ended: bool = False) -> Ids:
         """A request up to where the next reply begins; `ended` says that the reply before it has its end-of-text."""
@@ -123,8 +106,8 @@ class Guide:
         return ids[1:] if ended and ids[0] in self.markers.end_of_text else ids
 
     def encoded(self, text: str) -> Ids:
-        """The tokens of a text from elsewhere, such as a request made of a user's library, without control tokens that
-        it spells out."""
+        """The tokens of a text, such as a request made of a user's library, without control tokens that it spells
+        out."""
         ids = self.tokenizer.encode(text, add_special_tokens=False)
         return tuple(i for i in ids if i not in self.control)
 
@@ -136,9 +119,8 @@ class Guide:
     def control(self) -> frozenset[int]:
         """Tokens that control and say nothing."""
         markers = self.markers
-        return frozenset(
-            (*self.tokenizer.all_special_ids, markers.think_start, markers.think_end, *markers.end_of_text)
-        )
+        thinking = (markers.think_start, markers.think_end)
+        return frozenset((*self.tokenizer.all_special_ids, *thinking, *markers.end_of_text))
 
     @cached_property
     def max_forced_tokens(self) -> int:
@@ -148,9 +130,6 @@ class Guide:
         longest = max(len(self.turn(self.adjust(template))) for template in self._library.values())
         return len(self.opening) + others + longest + MAX_STEPS * steps
 
-    def _retrieve(self, query: str) -> Template:
-        return self._retriever.retrieve([query])[0][0].template
-
     def _encoded_turn(self, text: str) -> Ids:
         """End of the reply, a user turn, and the beginning of the next reply with its thought closed."""
         before, after = self._glue
@@ -159,15 +138,9 @@ class Guide:
     @cached_property
     def _glue(self) -> tuple[Ids, Ids]:
         """What the chat template puts between a reply and the next user message, and between that and its reply."""
-        rendered = self.tokenizer.apply_chat_template(
-            [
-                {"role": "user", "content": "?"},
-                {"role": "assistant", "content": _REPLY},
-                {"role": "user", "content": _REQUEST},
-            ],
-            add_generation_prompt=True,
-            tokenize=False,
-        )
+        turns = (("user", "?"), ("assistant", _REPLY), ("user", _REQUEST))
+        messages = [{"role": role, "content": content} for role, content in turns]
+        rendered = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         before, _, after = rendered.partition(_REPLY)[2].partition(_REQUEST)
         encode = self.tokenizer.encode
         return tuple(encode(before, add_special_tokens=False)), tuple(encode(after, add_special_tokens=False))
@@ -177,21 +150,13 @@ class Interpreter:
     """Between a solver and a navigator whose tokenizers differ: text passes from one to the other, as in the published
     program. Control tokens do not pass: what a navigator thinks becomes plain words.
 
-    The conversation's tokens are the solver's, and with them the row, its budgets and its counts. The navigator reads
-    their text, its own replies too, through its own chat template and tokenizer: both know exactly what the row holds.
-
-    Args:
-        prompt: of the solver.
-
-    Attributes:
-        prefix: the conversation so far in the navigator's tokens.
-
-    Raises:
-        ValueError: as `question_of`.
+    The conversation's tokens, budgets and counts are the solver's. The navigator reads their text, its own replies too,
+    through its own chat template and tokenizer. `prompt` is the solver's. ValueError as `question_of`.
     """
 
     def __init__(self, navigator: Guide, solver: Guide, prompt: Ids) -> None:
         self.end_of_text = navigator.markers.end_of_text
+        # The conversation so far in the navigator's tokens.
         self.prefix: Ids = (*chat_prompt(navigator.tokenizer, question_of(solver, prompt)), *navigator.opening)
         self._navigator, self._solver = navigator, solver
 
@@ -210,11 +175,8 @@ class Interpreter:
 
 
 def question_of(guide: Guide, prompt: Ids) -> str:
-    """The user's message in a prompt of the guide's chat template.
-
-    Raises:
-        ValueError: when the tokenizer does not give back what the template writes around it.
-    """
+    """The user's message in a prompt of the guide's chat template. ValueError when the tokenizer does not give back
+    what the template writes around it."""
     before, _, after = chat_text(guide.tokenizer, _QUESTION).partition(_QUESTION)
     text: str = guide.tokenizer.decode(prompt, clean_up_tokenization_spaces=False)
     if not text.startswith(before) or not text.endswith(after):
@@ -247,7 +209,7 @@ class Plan:
 
 def parse_plan(reply: str) -> Plan | None:
     """The plan, or None where no field that the library could be searched by is found."""
-    reply = _shortened(reply)
+    reply = reply[-MAX_CHARACTERS:].replace("\0", "")
     document = _value(reply, "{", "}")
     fields = dict(_named(document)) if isinstance(document, dict) else {}
     plan = Plan(**{name: fields.get(name) or _line(reply, name) for name in FIELDS})
@@ -256,7 +218,7 @@ def parse_plan(reply: str) -> Plan | None:
 
 def parse_steps(reply: str) -> list[str]:
     """Numbered or bulleted lines, or the texts of a JSON list; at most `MAX_STEPS`, none where nothing is listed."""
-    reply = _shortened(reply)
+    reply = reply[-MAX_CHARACTERS:].replace("\0", "")
     listed = [match[1].strip() for line in reply.splitlines() if (match := _LISTED.match(line))]
     if not listed:
         document = _value(reply, "[", "]")
@@ -264,19 +226,11 @@ def parse_steps(reply: str) -> list[str]:
     return [step for step in listed if step][:MAX_STEPS]
 
 
-def _rendered(source: str, **values: Any) -> str:
-    return _compiled(source).render(**values)
-
-
 @lru_cache
 def _compiled(source: str) -> Any:
     from jinja2 import Environment, StrictUndefined
 
     return Environment(undefined=StrictUndefined, autoescape=False).from_string(source)
-
-
-def _shortened(reply: str) -> str:
-    return reply[-MAX_CHARACTERS:].replace("\0", "")
 
 
 def _value(reply: str, begin: str, end: str) -> Any:

@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,8 @@ from elastic_core.errors import UserError, kind_of, nearest
 from elastic_core.system.files import write_text
 
 MINIATURE_FILE = Path(__file__).with_name("miniature.json")
-"""The library of the embedded miniature."""
 PUBLISHED, MINIATURE = "reasonflux", "miniature"
-DATASET = "reasonflux-templates"
-"""The published library's name among the data sets."""
-
+DATASET = "reasonflux-templates"  # the published library's name among the data sets
 SLUG_LENGTH = 48
 
 FIELDS = {
@@ -53,26 +50,18 @@ _MEANT = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\t": "\\t", "\\n": "\n", "\\t"
 
 @dataclass(frozen=True, order=True)
 class Template:
-    """One template. Texts that its author left out are empty.
+    """One template. Texts that its author left out are empty."""
 
-    Attributes:
-        id: see `stable_id`.
-        type: for example "Problem Solving Method"; the published library has no fixed set of them.
-        application_scenario: which problems it is for, one a line.
-        reason_flow: the steps, at least one; leading blanks make a step part of the one before.
-        example: a problem solved with it.
-    """
-
-    id: str
+    id: str  # see `stable_id`
     chapter: str
     section: str
     name: str
-    type: str
+    type: str  # for example "Problem Solving Method"; the published library has no fixed set of them
     knowledge_tags: tuple[str, ...]
     description: str
-    application_scenario: str
-    reason_flow: tuple[str, ...]
-    example: str
+    application_scenario: str  # which problems it is for, one a line
+    reason_flow: tuple[str, ...]  # the steps, at least one; leading blanks make a step part of the one before
+    example: str  # a problem solved with it
 
 
 def stable_id(chapter: str, section: str, name: str) -> str:
@@ -87,25 +76,12 @@ def entry(template: Template) -> dict[str, Any]:
     return {field: getattr(template, attribute) for field, attribute in FIELDS.items()}
 
 
-def load_library(name: str, *, own: Path, sources: Path, mirror: Path | None = None) -> dict[str, Template]:
-    """Templates by id.
-
-    Args:
-        name: "reasonflux" (fetched if need be), "miniature", or a file, which is read as it is.
-        own: the file of `add_own`; its templates join a library by name, and replace those of the same id.
-        sources, mirror: as `elastic_core.data.fetch.fetch` takes them.
-
-    Raises:
-        UserError: when there is no such library, or it is broken, or cannot be fetched.
-    """
-    from elastic_core.data.fetch import fetch
-    from elastic_core.data.registry import REGISTRY
-
-    if name == PUBLISHED:
-        published = fetch([REGISTRY[DATASET]], sources=sources, mirror=mirror)[DATASET]
-        return read_library(published.files[0].path) | load_own(own)
-    if name == MINIATURE:
-        return read_library(MINIATURE_FILE) | load_own(own)
+def load_library(name: str, *, own: Path, published: Callable[[], Path]) -> dict[str, Template]:
+    """Templates by id, of "reasonflux", whose file `published` fetches, "miniature", or a file, which is read as it is.
+    Those of `own`, the file of `add_own`, join a library by name, and replace those of the same id. UserError when
+    there is no such library, or it is broken."""
+    if name in (PUBLISHED, MINIATURE):
+        return read_library(published() if name == PUBLISHED else MINIATURE_FILE) | load_own(own)
     file = Path(name)
     if not file.is_file():
         hint = nearest(name, (PUBLISHED, MINIATURE))
@@ -119,11 +95,8 @@ def load_own(own: Path) -> dict[str, Template]:
 
 
 def add_own(file: Path, own: Path) -> tuple[int, int]:
-    """Keep the templates of a file among the user's, in JSONL, and count those that were added and replaced.
-
-    Raises:
-        UserError: when the file is broken, or two of its templates share chapter, section and name.
-    """
+    """Keep the templates of a file among the user's, in JSONL, and count those that were added and replaced. UserError
+    when the file is broken, or two of its templates share chapter, section and name."""
     new = read_library(file)
     for template in new.values():
         if template.id != stable_id(template.chapter, template.section, template.name):
@@ -139,28 +112,20 @@ def add_own(file: Path, own: Path) -> tuple[int, int]:
 
 
 def read_library(file: Path) -> dict[str, Template]:
-    """Templates of a file by id, in the order of the file, those of one name together.
+    """Templates of a file by id, in the order of the file, those of one name together. UserError for the first entry
+    that is broken.
 
     A name that repeats within a section gets an ordinal behind its id, by content, so that the order of a file decides
     no id. An exact copy is dropped.
-
-    Raises:
-        UserError: the first entry that is broken, with its position and the reason.
     """
     if not file.is_file():
         raise UserError(f"{file}: no such file")
-    entries = _lines(file) if file.suffix == ".jsonl" else _document(file)
-    drafts = [_Entry(file, where, fields).template() for where, fields in entries]
-    if not drafts:
+    same: dict[str, set[Template]] = defaultdict(set)
+    for where, fields in _lines(file) if file.suffix == ".jsonl" else _document(file):
+        draft = _Entry(file, where, fields).template()
+        same[draft.id].add(draft)
+    if not same:
         raise UserError(f"{file}: no template in it; expected at least one")
-    return _identified(drafts)
-
-
-def _identified(drafts: Iterable[Template]) -> dict[str, Template]:
-    same: dict[str, list[Template]] = defaultdict(list)
-    for draft in drafts:
-        if draft not in same[draft.id]:
-            same[draft.id].append(draft)
     found = {}
     for first_id, namesakes in same.items():
         for ordinal, draft in enumerate(sorted(namesakes), 1):
@@ -241,18 +206,10 @@ class _Entry:
         steps = self._list("reason_flow")
         if not steps:
             raise self._error("reason_flow", "is missing or empty; expected a list of steps")
-        return Template(
-            id=stable_id(chapter, section, name),
-            chapter=chapter,
-            section=section,
-            name=name,
-            type=self._text("template_type"),
-            knowledge_tags=tuple(tag.strip() for tag in self._list("knowledge_tag")),
-            description=description,
-            application_scenario="\n".join(_filled("\n".join(self._list("application_scenario")).split("\n"))).strip(),
-            reason_flow=steps,
-            example=self._example(),
-        )
+        kind, tags = self._text("template_type"), tuple(tag.strip() for tag in self._list("knowledge_tag"))
+        scenario = "\n".join(_filled("\n".join(self._list("application_scenario")).split("\n"))).strip()
+        own_id, example = stable_id(chapter, section, name), self._example()
+        return Template(own_id, chapter, section, name, kind, tags, description, scenario, steps, example)
 
     def _required(self, field: str) -> str:
         text = self._text(field)

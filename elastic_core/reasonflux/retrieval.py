@@ -26,19 +26,16 @@ from elastic_core.system.fingerprint import hash_value, model_fingerprint
 TFIDF = "tfidf"
 EXTRA = "pip install elastic-reasoning[templates]"
 
-Vectors = NDArray[np.float32]
-"""Of shape (texts, dimension)."""
+Vectors = NDArray[np.float32]  # of shape (texts, dimension)
 
 STEM_LENGTH = 7
 _STOP_WORDS = re.compile(r"a|an|and|as|at|by|for|from|in|is|its|of|on|or|the|their|to|under|when|with")
 
 TEMPLATE_WEIGHT, SECTION_WEIGHT = 0.9, 0.1
 NUM_SECTIONS = 2
-DECIMALS = 6
-"""Similarities are rounded, or the order in which a machine adds numbers up would decide between equals."""
+DECIMALS = 6  # similarities are rounded, or the order in which a machine adds numbers up would decide between equals
 
-Similarities = NDArray[np.float64]
-"""Of shape (queries, names of a level)."""
+Similarities = NDArray[np.float64]  # of shape (queries, names of a level)
 
 
 class Embedder(Protocol):
@@ -127,8 +124,7 @@ class Retriever:
         self._first_section = np.searchsorted(self._chapter_of, range(len(chapters)))
         self._splits = [len(chapters), len(chapters) + len(sections)]
         names = level_names(library)
-        embedded = embed_cached(embedder, names, cache) if cache else embedder.embed(names)
-        self._names = _normalized(embedded)
+        self._names = _normalized(embed_cached(embedder, names, cache) if cache else embedder.embed(names))
 
     def retrieve(self, queries: Sequence[str], num: int = 1) -> list[list[Match]]:
         """The best `num` templates for each query, best first; fewer where the two sections hold fewer."""
@@ -188,7 +184,7 @@ def _levels(library: Mapping[str, Template]) -> tuple[list[Template], list[tuple
     return templates, sections, sorted({chapter for chapter, _ in sections})
 
 
-def _normalized(vectors: Vectors) -> NDArray[np.float64]:
+def _normalized(vectors: Vectors) -> Similarities:
     """Rows of length 1; a row of zeros, a text without a known word, stays what it is."""
     # In 64 bits, so that a batch and a single query agree in every decimal kept.
     wide = vectors.astype(np.float64)

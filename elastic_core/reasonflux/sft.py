@@ -13,7 +13,7 @@ from __future__ import annotations
 import codecs
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,18 +27,15 @@ from elastic_core.data.dataset import Dataset, Form, Local, SourceFile, reads
 from elastic_core.data.readers import column_names
 from elastic_core.errors import UserError
 from elastic_core.reasonflux.chat_templates import ChatTemplate, Template
-from elastic_core.rewards.grade import THINK_END, GradeStatus
+from elastic_core.rewards.truth import THINK_END, GradeStatus
 from elastic_core.system.files import replacing, write_text
 from elastic_core.system.fingerprint import sha256_file
 
-FILE_DATASET = "alpaca-file"
-"""Name of a user's own file among the data sets of a run."""
+FILE_DATASET = "alpaca-file"  # name of a user's own file among the data sets of a run
 _SUFFIXES = (".json", ".jsonl", ".parquet")
 _PIECE_ROWS = 512
-_EMPTY: tuple[Any, ...] = (None, "", [], {})
-"""How alpaca files say that a row has no value."""
+_EMPTY: tuple[Any, ...] = (None, "", [], {})  # how alpaca files say that a row has no value
 ROWS = pl.Schema({"input_ids": pl.List(pl.Int32), "loss_mask": pl.List(pl.Int8)})
-_BETWEEN_REPLIES = "\n\n"
 TABLE_COLUMNS = ("benchmark", "problem", "strategy", "grade_status", "thinking", "solution")
 """Of the trajectory table that is distilled."""
 
@@ -61,23 +58,15 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class RowsReport:
-    """What became of the conversations.
-
-    Attributes:
-        num_truncated: rows longer than the cutoff, and therefore without end-of-text.
-        num_unopened: rows without the thought that the template's generation prompt opens.
-        num_marked: conversations left out, as their text holds a marker of the template.
-        num_trained_tokens: tokens that the loss falls on.
-        num_unsaid: rows without their system prompt, for which the template has no place.
-    """
+    """What became of the conversations."""
 
     num_rows: int
-    num_truncated: int
-    num_unopened: int
-    num_marked: int
+    num_truncated: int  # rows longer than the cutoff, and therefore without end-of-text
+    num_unopened: int  # rows without the thought that the template's generation prompt opens
+    num_marked: int  # conversations left out because their text holds a marker of the template
     num_tokens: int
-    num_trained_tokens: int
-    num_unsaid: int = 0
+    num_trained_tokens: int  # tokens that the loss falls on
+    num_unsaid: int = 0  # rows without their system prompt, for which the template has no place
 
     def __str__(self) -> str:
         return (
@@ -88,17 +77,16 @@ class RowsReport:
 
 
 def file_dataset(file: Path) -> Dataset:
-    """A user's own file in the alpaca form, as a data set that is built like those of the registry.
-
-    Raises:
-        UserError: when there is no such file, or its format is unknown.
-    """
+    """A user's own file in the alpaca form, as a data set that is built like those of the registry. UserError when
+    there is no such file, or its format is unknown."""
     if not file.is_file():
         raise UserError(
             f"{file}: no such file, and no data set of that name; `elastic data list` shows those there are"
         )
     if file.suffix not in _SUFFIXES:
         raise UserError(f"{file}: unknown format; expected one of {', '.join(_SUFFIXES)} in the alpaca form")
+    # A column that a parquet file lacks is an error, and `system` may be missing.
+    lacking = {"system"} if file.suffix == ".parquet" and "system" not in column_names(file) else set()
     return Dataset(
         name=FILE_DATASET,
         description="fine-tuning data of the user's own",
@@ -107,15 +95,9 @@ def file_dataset(file: Path) -> Dataset:
         licence="the user's own",
         split="train",
         domain="templates",
-        map=reads(*_fields(file))(mapping.alpaca.clean),
+        map=reads(*(name for name in mapping.ALPACA if name not in lacking))(mapping.alpaca.clean),
         form=Form.CONVERSATIONS,
     )
-
-
-def _fields(file: Path) -> list[str]:
-    """A column that a parquet file lacks is an error, and `system` may be missing."""
-    lacking = {"system"} if file.suffix == ".parquet" and "system" not in column_names(file) else set()
-    return [name for name in mapping.ALPACA if name not in lacking]
 
 
 def unused_fields(files: Iterable[Path]) -> dict[str, int]:
@@ -126,14 +108,11 @@ def unused_fields(files: Iterable[Path]) -> dict[str, int]:
             for name in set(pq.read_schema(file).names).difference(mapping.ALPACA):
                 counts[name] += pl.scan_parquet(file).select(pl.col(name).count()).collect().item()
         else:
-            for row in _objects(file):
+            data = file.read_bytes().removeprefix(codecs.BOM_UTF8)
+            lines = filter(None, data.splitlines())
+            for row in orjson.loads(data) if file.suffix == ".json" else map(orjson.loads, lines):
                 counts.update(name for name in row if name not in mapping.ALPACA and row[name] not in _EMPTY)
     return dict(sorted(counts.items()))
-
-
-def _objects(file: Path) -> Iterator[dict[str, Any]]:
-    data = file.read_bytes().removeprefix(codecs.BOM_UTF8)
-    yield from orjson.loads(data) if file.suffix == ".json" else map(orjson.loads, filter(None, data.splitlines()))
 
 
 def kept_lengths(prompt: int, response: int, cutoff: int) -> tuple[int, int]:
@@ -151,42 +130,27 @@ def kept_lengths(prompt: int, response: int, cutoff: int) -> tuple[int, int]:
 
 def encode(tokenizer: Any, template: Template, exchanges: Sequence[Exchange], cutoff: int) -> list[Row]:
     """Rows of at most `cutoff` tokens. Questions and responses that are too long lose their end."""
-    given, learnt = zip(*(template.exchange(*each) for each in exchanges), strict=True)
-    prompts, responses = _ids(tokenizer, list(given)), _ids(tokenizer, list(learnt))
+    parts = zip(*(template.exchange(*each) for each in exchanges), strict=True)
+    # The template writes every marker itself.
+    prompts, responses = (tokenizer(list(texts), add_special_tokens=False)["input_ids"] for texts in parts)
     rows = []
     for prompt, response in zip(prompts, responses, strict=True):
-        num_prompt, num_response = kept_lengths(len(prompt), len(response), cutoff)
-        rows.append(
-            Row(
-                prompt[:num_prompt] + response[:num_response],
-                [0] * num_prompt + [1] * num_response,
-                (num_prompt, num_response) != (len(prompt), len(response)),
-            )
-        )
+        num_prompt, num_response = kept = kept_lengths(len(prompt), len(response), cutoff)
+        ids, mask = prompt[:num_prompt] + response[:num_response], [0] * num_prompt + [1] * num_response
+        rows.append(Row(ids, mask, kept != (len(prompt), len(response))))
     return rows
 
 
-def _ids(tokenizer: Any, texts: list[str]) -> list[list[int]]:
-    # The template writes every marker itself.
-    ids: list[list[int]] = tokenizer(texts, add_special_tokens=False)["input_ids"]
-    return ids
-
-
 def write_rows(conversations: Path, tokenizer: Any, template: Template, cutoff: int, target: Path) -> RowsReport:
-    """Write rows for `elastic_core.training.sft` and their report beside them, unless both are there.
-
-    Args:
-        conversations: parquet with a column `messages`: a question and a response each, perhaps after a system prompt.
-        template: as of `fitting_template`.
-
-    Raises:
-        UserError: when no row is left, or a conversation that the template refuses.
-    """
+    """Write rows for `elastic_core.training.sft` and their report beside them, unless both are there. Conversations are
+    parquet with a column `messages`: a question and a response each, perhaps after a system prompt. UserError when no
+    row is left, or the template refuses a conversation."""
     file = target.with_suffix(".json")
     if target.exists() and file.exists():
         return RowsReport(**json.loads(file.read_text()))
     messages = pl.read_parquet(conversations, columns=["messages"])["messages"]
-    exchanges = [_exchange(conversation) for conversation in messages]
+    contents = ([message["content"] for message in conversation] for conversation in messages)
+    exchanges = [Exchange(question, response, *system) for *system, question, response in contents]
     kept = [each for each in exchanges if not any(marker in text for text in each for marker in template.markers)]
     rows: list[Row] = []
     for start in range(0, len(kept), _PIECE_ROWS):
@@ -209,24 +173,12 @@ def write_rows(conversations: Path, tokenizer: Any, template: Template, cutoff: 
     return report
 
 
-def _exchange(conversation: list[dict[str, str]]) -> Exchange:
-    *system, question, response = (message["content"] for message in conversation)
-    return Exchange(question, response, *system)
-
-
 def alpaca_rows(
     rows: pl.DataFrame, questions: Mapping[tuple[str, str], str], template: ChatTemplate, strategy: str
 ) -> list[dict[str, str]]:
-    """An alpaca row (instruction: the question, input: empty, output) for every distinct correct response.
-
-    Args:
-        rows: `TABLE_COLUMNS` of a trajectory table.
-        questions: the whole prompt of each (benchmark, problem).
-        template: of the model that wrote the responses.
-
-    Raises:
-        UserError: when no row is correct.
-    """
+    """An alpaca row (instruction: the question, input: empty, output) for every distinct correct response among `rows`,
+    `TABLE_COLUMNS` of a trajectory table. `questions` are the prompts of each (benchmark, problem); the template is
+    that of the model that wrote the responses. UserError when no row is correct."""
     correct = rows.filter(
         pl.col("strategy") == strategy,
         pl.col("grade_status") == GradeStatus.CORRECT.value,
@@ -247,16 +199,13 @@ def alpaca_rows(
 
 
 def distilled(thinking: str, solution: str, template: ChatTemplate) -> str:
-    """What the model should have written without the requests.
-
-    Args:
-        thinking: of a row: a thought, or a conversation in the template's markers, in which a thought that is closed at
-            once precedes every reply.
-    """
+    """What the model should have written without the requests. `thinking` is a thought, or a conversation in the
+    template's markers, in which a thought that is closed at once precedes every reply."""
     turns = [turn.rpartition(THINK_END)[2].strip() for turn in thinking.split(template.end) if THINK_END in turn]
     if not turns:
         return f"{template.opening}{thinking.removeprefix(template.opening)}{THINK_END}{solution}"
-    return f"{template.opening}{_BETWEEN_REPLIES.join(filter(None, turns))}{template.closing}{solution.strip()}"
+    thought = "\n\n".join(filter(None, turns))
+    return f"{template.opening}{thought}{template.closing}{solution.strip()}"
 
 
 def write_alpaca(rows: list[dict[str, str]], file: Path) -> None:

@@ -1,6 +1,7 @@
 """Grading, behind one entry point: `grade(kind, response, truth)`, and `grade_many` for batches.
 
-A new kind of truth is a function `(solution, truth) -> Grade` under `@grader(kind)`, imported here.
+A new kind of truth is a function `(solution, truth) -> Grade` under `@grader(kind)`, imported here; `code` and `math`
+bring that of choices, in `response`, along.
 
 A grade is about the response. When the grader itself fails, it tries again after a pause, and if that does not help it
 raises: a response is never scored 0 because a machine was out of memory or processes.
@@ -15,19 +16,8 @@ from contextlib import suppress
 from os import cpu_count
 from typing import NamedTuple
 
-from elastic_core.rewards.code import grade_code
-from elastic_core.rewards.grade import (
-    ATTEMPTS,
-    FIRST_WAIT,
-    GRADERS,
-    Grade,
-    GradeStatus,
-    GradingFailed,
-    grader,
-    solution_of,
-)
-from elastic_core.rewards.math import grade_math
-from elastic_core.rewards.response import grade_choice
+from elastic_core.rewards import code, math  # noqa: F401
+from elastic_core.rewards.truth import ATTEMPTS, FIRST_WAIT, GRADERS, Grade, GradeStatus, GradingFailed, solution_of
 
 KINDS = tuple(sorted(GRADERS))  # kinds that `grade` takes
 
@@ -41,13 +31,8 @@ class Answer(NamedTuple):
 
 
 def grade(kind: str, response: str, truth: str) -> Grade:
-    """Grade one response against the right answer. Safe to call from any thread.
-
-    Args:
-        kind: one of `KINDS`.
-        response: the model's text, think-end included as text; without one there is no credit, and only what follows
-            the last one is read.
-        truth: as `elastic_core.rewards.truth` encodes it; for a choice its letter.
+    """Grade one response against the right answer, as `elastic_core.rewards.truth` encodes it; for a choice its letter.
+    Only what follows the last think-end is read; without one there is no credit. Safe to call from any thread.
 
     Raises:
         ValueError: on an unknown kind, or a truth that is none of this kind.
@@ -73,18 +58,3 @@ def grade_many(answers: Sequence[Answer]) -> list[Grade]:
     with ThreadPoolExecutor(min(len(different), cpu_count() or 1) or 1) as pool:
         grades = dict(zip(different, pool.map(lambda answer: grade(*answer), different), strict=True))
     return [grades[answer] for answer in answers]
-
-
-__all__ = [
-    "KINDS",
-    "Answer",
-    "Grade",
-    "GradeStatus",
-    "GradingFailed",
-    "grade",
-    "grade_choice",
-    "grade_code",
-    "grade_many",
-    "grade_math",
-    "grader",
-]

@@ -4,12 +4,11 @@ its last block of code), in linear time."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from elastic_core.models.special_tokens import Markers
-from elastic_core.rewards.grade import NO_ANSWER, THINK_END, Grade, graded, grader
-from elastic_core.rewards.truth import LETTERS
+from elastic_core.rewards.truth import LETTERS, NO_ANSWER, THINK_END, Grade, graded, grader
 from elastic_core.trajectory import ThinkFinish, Trajectory
 
 # An escaped brace is no brace, and a doubled backslash is a line break and escapes nothing.
@@ -36,6 +35,7 @@ _PATTERNS = tuple(
     )
 )
 
+Ids = tuple[int, ...]
 _OPENING = re.compile(r"([ \t]*)(`{3,})([^`]*)")  # indentation, fence, language
 
 
@@ -46,11 +46,8 @@ class ResponseText(NamedTuple):
     solution: str | None
 
     def graded(self, think_finish: str) -> str:
-        """What `grade` takes; `think_finish` is a `ThinkFinish`.
-
-        Graders read what follows think-end: without what precedes it, equal solutions are equal answers. They give no
-        credit without a think-end. A model that stopped inside its thought was not cut: its solution is empty.
-        """
+        """What `grade` takes: think-end and what follows, so that equal solutions are equal answers. A model that
+        stopped inside its thought (`think_finish`, a `ThinkFinish`) was not cut: its solution is empty."""
         if self.solution is None and think_finish == ThinkFinish.END_OF_TEXT:
             return THINK_END
         return self.thinking if self.solution is None else f"{THINK_END}{self.solution}"
@@ -66,12 +63,19 @@ def response_texts(tokenizer: Any, markers: Markers, trajectories: Iterable[Traj
 
     Trajectories of one sample under several budgets have much in common: what is equal is decoded once.
     """
-    responses: dict[tuple[tuple[int, ...], int | None], int] = {}
+    responses: dict[tuple[Ids, int | None], int] = {}
     places = [responses.setdefault((t.response_ids, t.solution_start), len(responses)) for t in trajectories]
     parts = [_parts(markers, *response) for response in responses]
     marker = (markers.think_end,) if markers.thinks else ()
     distinct = list(dict.fromkeys([marker, *(ids for pair in parts for ids in pair if ids is not None)]))
-    decoded = dict(zip(distinct, _decode(tokenizer, distinct), strict=True))
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        # In Rust and without the lock of the interpreter; transformers' own batch is a loop in Python.
+        decoded_texts = backend.decode_batch(distinct, skip_special_tokens=False)
+    else:
+        options = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
+        decoded_texts = [tokenizer.decode(ids, **options) for ids in distinct]
+    decoded = dict(zip(distinct, decoded_texts, strict=True))
     texts = [
         ResponseText(decoded[thinking], None if solution is None else decoded[solution].removeprefix(decoded[marker]))
         for thinking, solution in parts
@@ -79,12 +83,9 @@ def response_texts(tokenizer: Any, markers: Markers, trajectories: Iterable[Traj
     return [texts[place] for place in places]
 
 
-def _parts(
-    markers: Markers, ids: tuple[int, ...], solution_start: int | None
-) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+def _parts(markers: Markers, ids: Ids, solution_start: int | None) -> tuple[Ids, Ids | None]:
     """Tokens before think-end and, when a solution was begun, from think-end on: some tokenizers drop the space before
-    the first token that they decode, so that the marker's text has to go and not the marker. Without markers what comes
-    before the solution is what it begins after."""
+    the first token that they decode, so that the marker's text has to go and not the marker."""
     end = len(ids) - bool(ids and ids[-1] in markers.end_of_text)
     if solution_start is None:
         return ids[:end], None
@@ -92,21 +93,11 @@ def _parts(
     return ids[:before], ids[before:end]
 
 
-def _decode(tokenizer: Any, sequences: Sequence[tuple[int, ...]]) -> list[str]:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is not None:
-        # In Rust and without the lock of the interpreter; transformers' own batch is a loop in Python.
-        decoded: list[str] = backend.decode_batch(sequences, skip_special_tokens=False)
-        return decoded
-    return [tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False) for ids in sequences]
-
-
 def last_boxed(text: str) -> str | None:
     r"""Content of the last box that is closed, without surrounding whitespace; None when there is none.
 
     A box is `\boxed` or `\fbox` with braces, which may be nested, or without them as in `\boxed 5`, where the content
-    ends at whitespace. The last box is the one that begins last, so that of nested boxes the inner one counts. One
-    pass, whatever the text holds.
+    ends at whitespace. Of nested boxes the inner one counts. One pass, whatever the text holds.
     """
     braces: list[tuple[int, bool]] = []  # where the content of each open brace begins, and whether it is a box's
     found, content = -1, None
@@ -136,8 +127,8 @@ def chosen_letter(solution: str) -> str | None:
     2. "Answer: C" and its like: `**Answer:** C`, `Answer: $C$`, `ANSWER = (C)`, "Final answer: \text{C}";
     3. a sentence: "the answer is (C)", "the correct option is **C**", "option C is correct".
 
-    Letters are capital and stand alone: in "the answer is a number" there is none. Another letter than the four is an
-    answer, a wrong one. A solution from which no letter can be read has no answer and never the first of them.
+    Letters are capital and stand alone: in "the answer is a number" there is none. Another letter than the four is a
+    wrong answer.
     """
     box = last_boxed(solution)
     if box is not None and (match := _BOX.fullmatch(box)):
@@ -151,50 +142,31 @@ def chosen_letter(solution: str) -> str | None:
 
 @grader("choice")
 def grade_choice(solution: str, truth: str) -> Grade:
-    """Grade a solution by the letter that it chooses.
-
-    Raises:
-        ValueError: when the truth is none of the letters.
-    """
+    """Grade a solution by the letter that it chooses. ValueError when the truth is none of the letters."""
     if len(truth) != 1 or truth not in LETTERS:
         raise ValueError(f"truth is {truth!r}; expected one of {', '.join(LETTERS)}")
     letter = chosen_letter(solution)
     return NO_ANSWER if letter is None else graded(letter, letter == truth)
 
 
-class _Fence(NamedTuple):
-    indent: int
-    length: int
-    first_line: int
-
-
 def extract_code(solution: str) -> str | None:
     """Content of the last complete fenced block, whatever its language; None when there is none.
 
-    A fence is three or more backticks. One that names a language opens a block even within one, which was then never
-    closed and does not count. The closing fence may follow code on its line. A block's indentation is removed.
+    A fence is three or more backticks. One that names a language opens a block even within one, which then does not
+    count. The closing fence may follow code on its line. A block's indentation is removed.
     """
-    lines = solution.split("\n")
-    fence: _Fence | None = None
+    fence: re.Match[str] | None = None
+    block: list[str] = []
     code = None
-    for number, line in enumerate(lines):
-        opening = _OPENING.fullmatch(line.rstrip())
+    for line in solution.split("\n"):
+        text = line.rstrip()
+        opening, before = _OPENING.fullmatch(text), text.rstrip("`")
         if opening and (fence is None or opening[3]):
-            fence = _Fence(len(opening[1]), len(opening[2]), number + 1)
-        elif fence and (before := _before_closing(line, fence)) is not None:
-            code = "\n".join(_dedent(text, fence.indent) for text in [*lines[fence.first_line : number], *before])
+            fence, block = opening, []
+        elif fence and len(text) - len(before) >= len(fence[2]):
+            block += [before] if before.strip() else []
+            code = "\n".join(each[min(len(fence[1]), len(each) - len(each.lstrip(" \t"))) :] for each in block)
             fence = None
+        elif fence:
+            block.append(line)
     return code
-
-
-def _before_closing(line: str, fence: _Fence) -> list[str] | None:
-    """Code before the closing fence on its line, as no line or one; None when the line closes nothing."""
-    text = line.rstrip()
-    before = text.rstrip("`")
-    if len(text) - len(before) < fence.length:
-        return None
-    return [before] if before.strip() else []
-
-
-def _dedent(line: str, indent: int) -> str:
-    return line[min(indent, len(line) - len(line.lstrip(" \t"))) :]

@@ -1,4 +1,5 @@
-"""What a right answer is, as the text that tables carry: `ground_truth` of verl's schema, `truth` of `grade`.
+"""What graders take and return: truths as the text that tables carry (`ground_truth` of verl's schema, `truth` of
+`grade`), grades, what of a response counts, and the graders by kind of truth.
 
 One plain mathematical answer is its own text, so that tables stay readable and other tools can use them. Everything
 else is JSON with a fixed set of keys. Nothing is executed here.
@@ -8,10 +9,77 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
+from enum import StrEnum
 from typing import Any, Literal, NamedTuple, get_args
 
 import orjson
+
+THINK_END = "</think>"
+
+ATTEMPTS = 5  # how often a grader that fails is tried before its failure is final
+FIRST_WAIT = 1.0
+"""Seconds before the second attempt, doubled before each further one: what else runs here may end meanwhile."""
+
+MAX_SOLUTION = 1_000_000
+"""Characters of a solution that are read, from its end. A solution of 32,768 tokens of text has about 130,000."""
+
+
+class GradeStatus(StrEnum):
+    CORRECT = "correct"
+    WRONG = "wrong"
+    NO_ANSWER = "no_answer"  # no answer could be read from what the model ended by itself, or began as solution
+    TRUNCATED = "truncated"  # cut before the thinking ended, so there is no solution
+    TIMEOUT = "timeout"  # the program, or the comparison of the answer, took longer than it may
+    RUNTIME_ERROR = "runtime_error"  # the program failed
+
+
+UNANSWERED = (GradeStatus.NO_ANSWER, GradeStatus.TRUNCATED)  # of a response in which there is no answer to grade
+
+
+class GradingFailed(RuntimeError):
+    """The grader failed, not the response: nothing was scored, and another attempt may succeed."""
+
+
+class Grade(NamedTuple):
+    """Score in [0, 1], why, and the answer as read (None when there is none)."""
+
+    score: float
+    status: GradeStatus
+    answer: str | None
+
+
+Grader = Callable[[str, str], Grade]
+"""Grades a solution against a truth; may raise ValueError for the truth, and GradingFailed."""
+
+GRADERS: dict[str, Grader] = {}  # by kind of truth
+
+
+def grader(kind: str) -> Callable[[Grader], Grader]:
+    """Registers a grader: `@grader("math")`. `elastic_core.rewards` imports the module that has it."""
+
+    def register(function: Grader) -> Grader:
+        GRADERS[kind] = function
+        return function
+
+    return register
+
+
+def graded(answer: str, is_right: bool) -> Grade:
+    """The grade of an answer that is right or wrong."""
+    return Grade(float(is_right), GradeStatus.CORRECT if is_right else GradeStatus.WRONG, answer)
+
+
+NO_ANSWER = Grade(0.0, GradeStatus.NO_ANSWER, None)
+
+
+def solution_of(response: str) -> str | None:
+    """The text after the last think-end, at most its last `MAX_SOLUTION` characters, which bounds the time of graders
+    without a deadline; None when the thinking never ended."""
+    _, closed, solution = response.rpartition(THINK_END)
+    return solution[-MAX_SOLUTION:] if closed else None
+
 
 _MARK = '{"answers":'
 
@@ -60,13 +128,8 @@ def split_answers(text: str) -> list[str]:
 
 
 class CodeTest(NamedTuple):
-    r"""One test.
-
-    Attributes:
-        input: for "stdin" what the program reads; for "functional" one JSON value per line, an argument each, and empty
-            when there are no arguments (LiveCodeBench's encoding). Only "\n" ends a line; JSON may hold others.
-        output: for "stdin" what it must print; for "functional" the expected value in JSON.
-    """
+    r"""One test: for "stdin" what the program reads and must print; for "functional" one JSON value per line, an
+    argument each (LiveCodeBench's encoding; only "\n" ends a line), and the expected value in JSON."""
 
     input: str
     output: str
@@ -74,31 +137,20 @@ class CodeTest(NamedTuple):
 
 @dataclass(frozen=True)
 class CodeTruth:
-    """What a program must do.
+    """What a program must do. ValueError when something is missing, of a wrong type or of another kind.
 
-    JSON in tests is what Python's `json` reads: integers of any size, and NaN and Infinity by these names.
-
-    Attributes:
-        kind: "stdin" runs a program, "functional" calls a function, "check" runs a test program after the solution.
-        tests: of "stdin" and "functional", at least one.
-        method: of "functional": name of a function or of a method of `Solution`.
-        code: of "check": a test program that calls the solution and raises when it is wrong, or has tests that do so
-            (functions `test_*`, methods of classes `Test*`).
-        entry_point: of "check": what a solution must define, where the source names it.
-        time_limit: seconds for each test.
-        memory_limit: MiB.
-
-    Raises:
-        ValueError: at construction, when something is missing, of a wrong type or of another kind.
+    JSON in tests is what Python's `json` reads: integers of any size, and NaN and Infinity by these names. A test
+    program calls the solution and raises when it is wrong, or has tests that do so (functions `test_*`, methods of
+    classes `Test*`).
     """
 
-    kind: CodeKind
-    tests: tuple[CodeTest, ...] = ()
-    method: str | None = None
-    code: str | None = None
-    entry_point: str | None = None
-    time_limit: float | None = None
-    memory_limit: int | None = None
+    kind: CodeKind  # "stdin" runs a program, "functional" calls a function, "check" runs a test program
+    tests: tuple[CodeTest, ...] = ()  # of "stdin" and "functional", at least one
+    method: str | None = None  # of "functional": name of a function or of a method of `Solution`
+    code: str | None = None  # of "check": the test program
+    entry_point: str | None = None  # of "check": what a solution must define, where the source names it
+    time_limit: float | None = None  # seconds for each test
+    memory_limit: int | None = None  # MiB
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(CodeKind):
@@ -140,7 +192,13 @@ class CodeTruth:
         expected = {field.name for field in fields(cls)}
         if not isinstance(values, dict) or values.keys() != expected:
             raise ValueError(f"not an encoded code truth (expected the keys {sorted(expected)}): {text[:80]}")
-        return cls(**{**values, "tests": _decode_tests(values.pop("tests"))})
+        pairs = values.pop("tests")
+        if not isinstance(pairs, list):
+            raise ValueError(f"tests are a {type(pairs).__name__}; expected a list")
+        for number, pair in enumerate(pairs, 1):
+            if not isinstance(pair, list) or len(pair) != 2:
+                raise ValueError(f"test {number} is not a pair of input and output")
+        return cls(**values, tests=tuple(CodeTest(*pair) for pair in pairs))
 
 
 def longest_tests(truth: str, num: int) -> str:
@@ -151,15 +209,6 @@ def longest_tests(truth: str, num: int) -> str:
         return truth
     longest = sorted(decoded.tests, key=lambda test: len(test.input), reverse=True)[:num]
     return replace(decoded, tests=tuple(longest)).encode()
-
-
-def _decode_tests(pairs: Any) -> tuple[CodeTest, ...]:
-    if not isinstance(pairs, list):
-        raise ValueError(f"tests are a {type(pairs).__name__}; expected a list")
-    for number, pair in enumerate(pairs, 1):
-        if not isinstance(pair, list) or len(pair) != 2:
-            raise ValueError(f"test {number} is not a pair of input and output")
-    return tuple(CodeTest(*pair) for pair in pairs)
 
 
 def _require_identifier(name: str, value: Any) -> None:

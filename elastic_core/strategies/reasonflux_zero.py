@@ -103,8 +103,7 @@ class Templates:
         from elastic_core.reasonflux.retrieval import versioned
 
         library = [asdict(template) for template in self.library.values()]
-        script: dict[str, Any] = asdict(load_script(self.parameters.wording))
-        return hash_value([library, script, versioned(self.parameters.embedder)])
+        return hash_value([library, load_script(self.parameters.wording), versioned(self.parameters.embedder)])
 
     def strategy(self, tokenizer: Any, markers: Markers, navigator: tuple[Any, Markers] | None = None) -> Strategy:
         """ReasonFlux-Zero for the models of a tokenizer. `navigator` has its tokenizer and markers where those are not

@@ -13,7 +13,7 @@ import yaml
 
 from elastic_core.data.problems import Problem
 from elastic_core.rewards import Answer, grade_many
-from elastic_core.rewards.grade import THINK_END
+from elastic_core.rewards.truth import THINK_END
 from elastic_core.sweep.grid import Samples, samples_of
 from elastic_core.system.files import write_text
 

@@ -261,8 +261,8 @@ def _fetched(entries: Iterable[Dataset], mirror: Path | None) -> dict[str, Fetch
 def _clean_frames(
     entry: Dataset, known: dict[str, Dataset], preset: str, mirror: Path | None
 ) -> Iterator[pl.DataFrame]:
+    from elastic_core.data.build import generated
     from elastic_core.data.clean import clean_batches, file_batches, model_text
-    from elastic_core.data.miniature import generate
     from flows.presets import resolve
 
     batches: Any
@@ -272,7 +272,7 @@ def _clean_frames(
         parameters = resolve(preset).data.miniature
         if parameters is None:
             raise UserError(f"preset {preset} has no data.miniature, which {entry.name} is generated from")
-        batches = iter([(str(entry.source), generate(entry.name, parameters))])
+        batches = iter([(str(entry.source), generated(entry.name, parameters))])
     ids = next(_clean_frames(known[entry.ids], known, preset, mirror))["id"] if entry.ids else None
     for rows in clean_batches(entry, batches, ids):
         yield model_text(entry, rows)

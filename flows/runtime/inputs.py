@@ -238,8 +238,13 @@ class Inputs:
 def load_templates(parameters: TemplateParameters, runs: Path, mirror: Path | None) -> Templates:
     """The library of thought templates that the parameters name, fetched if need be. Raises UserError when there is
     none, or it is broken, or cannot be fetched."""
-    from elastic_core.reasonflux.library import load_library
+    from elastic_core.reasonflux.library import DATASET, load_library
 
-    sources = runs / SOURCES
-    library = load_library(parameters.library, own=runs / USER_TEMPLATES, sources=sources, mirror=mirror)
+    def published() -> Path:
+        from elastic_core.data.fetch import fetch
+        from elastic_core.data.registry import REGISTRY
+
+        return fetch([REGISTRY[DATASET]], sources=runs / SOURCES, mirror=mirror)[DATASET].files[0].path
+
+    library = load_library(parameters.library, own=runs / USER_TEMPLATES, published=published)
     return Templates(library, parameters, runs / EMBEDDINGS)

@@ -19,11 +19,11 @@ from pydantic import (
 )
 
 from elastic_core.budget import Budget, parse_grid
-from elastic_core.data.miniature import MiniatureParameters
 from elastic_core.engines.endpoint import Address, EndpointParameters
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError, nearest
 from elastic_core.miniature.corpus import RECIPES
+from elastic_core.miniature.problems import MiniatureParameters
 from elastic_core.miniature.warm_start import shortened
 from elastic_core.statistics.estimates import seed_name, without_seed
 from elastic_core.strategies import STRATEGIES

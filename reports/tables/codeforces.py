@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from elastic_core.budget import Budget
-from elastic_core.rewards.codeforces.rating import (
+from elastic_core.rewards.codeforces import (
     MIN_PARTICIPANTS,
     SAMPLE_TESTS_NOTE,
     CodeforcesRating,

@@ -31,7 +31,7 @@ from elastic_core.data.clean import write_final
 from elastic_core.data.dataset import Dataset
 from elastic_core.data.decontaminate import Ngrams, find_overlaps
 from elastic_core.data.fetch import FetchedDataset
-from elastic_core.data.prompts import prompt_lengths
+from elastic_core.data.problems import prompt_lengths
 from elastic_core.data.registry import REGISTRY
 from elastic_core.data.source_files import Fetched
 from elastic_core.miniature.warm_start import BASE

@@ -18,9 +18,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from elastic_core.data.miniature import TRAIN, VALIDATION, MiniatureParameters
 from elastic_core.engines.parameters import EngineParameters
-from elastic_core.miniature.problems import generate
+from elastic_core.miniature.problems import TRAIN, VALIDATION, MiniatureParameters, generate
 from elastic_core.models.special_tokens import chat_prompt, load_markers
 from elastic_core.models.twins import make_twin, origin_of
 from elastic_core.strategies import Generate, Sampling

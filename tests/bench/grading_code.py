@@ -13,8 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from elastic_core.rewards.code import grade_code
 from elastic_core.rewards.code.bubblewrap import Limits
 from elastic_core.rewards.code.sandbox import Sandbox, require_sandbox
-from elastic_core.rewards.grade import GradeStatus
-from elastic_core.rewards.truth import CodeTest, CodeTruth
+from elastic_core.rewards.truth import CodeTest, CodeTruth, GradeStatus
 from tests.bench.inputs import upstream_files
 
 STARTS = 50

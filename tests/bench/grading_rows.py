@@ -18,7 +18,7 @@ from unittest.mock import patch
 from elastic_core.budget import Budget, parse_grid
 from elastic_core.data.problems import Problem
 from elastic_core.miniature import grammar, problems
-from elastic_core.miniature.tokenizer import encode, prompt_ids
+from elastic_core.miniature.grammar import encode, prompt_ids
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.models.special_tokens import Markers, load_markers
 from elastic_core.sweep import rows

@@ -10,7 +10,7 @@ import pytest
 from omegaconf import DictConfig
 
 import elastic_core.miniature
-from elastic_core.data.miniature import TRAIN, VALIDATION, MiniatureParameters
+from elastic_core.miniature.problems import TRAIN, VALIDATION, MiniatureParameters
 from elastic_core.system import ray_cluster
 from elastic_core.system.ray_cluster import local_cluster
 from elastic_core.training import checkpoints, launch

@@ -9,7 +9,7 @@ from elastic_core.miniature.warm_start import BASE
 FORK = """
 import os, signal, sys
 from transformers import AutoTokenizer
-from elastic_core.data.prompts import prompt_lengths
+from elastic_core.data.problems import prompt_lengths
 tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
 prompt_lengths(tokenizer, ["1+1=?"] * 100)
 child = os.fork()

@@ -12,8 +12,8 @@ import polars as pl
 from elastic_core.data.build import DataBuild, build
 from elastic_core.data.dataset import Hub
 from elastic_core.data.fetch import fetch
-from elastic_core.data.miniature import TRAIN, MiniatureParameters
 from elastic_core.data.registry import REGISTRY
+from elastic_core.miniature.problems import TRAIN, MiniatureParameters
 from elastic_core.miniature.warm_start import BASE
 from tests.upstream import UPSTREAM, needs_upstream
 

@@ -9,8 +9,7 @@ import pytest
 from elastic_core.data import mapping_code as mapping
 from elastic_core.rewards import code as runners
 from elastic_core.rewards.code import grade_code
-from elastic_core.rewards.grade import Grade, GradeStatus
-from elastic_core.rewards.truth import CodeTest, CodeTruth
+from elastic_core.rewards.truth import CodeTest, CodeTruth, Grade, GradeStatus
 from tests.upstream import UPSTREAM, needs_upstream
 
 CORRECT, WRONG, RUNTIME_ERROR = GradeStatus.CORRECT, GradeStatus.WRONG, GradeStatus.RUNTIME_ERROR

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from prefect.testing.utilities import prefect_test_harness
 
 from elastic_core.data.problems import VERL_SCHEMA
-from elastic_core.rewards.codeforces.rating import SAMPLE_TESTS_NOTE
+from elastic_core.rewards.codeforces import SAMPLE_TESTS_NOTE
 from elastic_core.rewards.codeforces.standings import API_VARIABLE
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.system.fingerprint import hash_files

@@ -21,8 +21,7 @@ from elastic_core.errors import UserError
 from elastic_core.rewards import code as runners
 from elastic_core.rewards import grade
 from elastic_core.rewards.code import bubblewrap, grade_code, sandbox, seccomp
-from elastic_core.rewards.grade import GradeStatus
-from elastic_core.rewards.truth import CodeTest, CodeTruth
+from elastic_core.rewards.truth import CodeTest, CodeTruth, GradeStatus
 from tests.hostile_programs import ESCAPING, FORGING, HOSTILE, READING, RESOURCES, Hostile
 
 MEMORY = 256 << 20

@@ -17,8 +17,7 @@ import pytest
 from elastic_core.rewards import code as runners
 from elastic_core.rewards.code import bubblewrap, sandbox
 from elastic_core.rewards.code.harness import READY
-from elastic_core.rewards.grade import GradeStatus
-from elastic_core.rewards.truth import CodeTest, CodeTruth
+from elastic_core.rewards.truth import CodeTest, CodeTruth, GradeStatus
 from tests.hostile_programs import HOSTILE
 
 ROOT = Path(__file__).parents[2]

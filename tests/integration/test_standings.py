@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 from elastic_core.errors import UserError
-from elastic_core.rewards.codeforces import rating, standings
+from elastic_core.rewards import codeforces as rating
+from elastic_core.rewards.codeforces import standings
 from elastic_core.rewards.codeforces.standings import NoData, fetch, from_api, load, save
 from tasks.report import fetch_standings
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from elastic_core.rewards.codeforces.rating import (
+from elastic_core.rewards.codeforces import (
     HEADROOM,
     MIN_PARTICIPANTS,
     SAMPLE_TESTS_NOTE,
@@ -265,7 +265,7 @@ def test_the_interval_is_that_of_a_mean_and_depends_on_the_seed_alone(monkeypatc
     values = np.array(list(found.contests.values()))
     assert found.high - found.low == pytest.approx(2 * 1.96 * values.std() / np.sqrt(20), rel=0.05)
     assert rating(mixed(20), contests(20), USERS) == found
-    monkeypatch.setattr("elastic_core.rewards.codeforces.rating.SEED", 1)
+    monkeypatch.setattr("elastic_core.rewards.codeforces.SEED", 1)
     reseeded = rating(mixed(20), contests(20), USERS)
     assert reseeded.low != found.low and reseeded.low == pytest.approx(found.low, abs=20)
 

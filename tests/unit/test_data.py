@@ -10,10 +10,10 @@ from elastic_core.data.build import CLEAN, REMOVED, STORE, DataBuild, build
 from elastic_core.data.dataset import Dataset, SourceFile
 from elastic_core.data.decontaminate import REMOVED as REMOVED_SCHEMA
 from elastic_core.data.fetch import fetch
-from elastic_core.data.miniature import TRAIN, MiniatureParameters
 from elastic_core.data.problems import MANIFEST, VERL_SCHEMA, read_manifest, read_problems
 from elastic_core.data.registry import REGISTRY, select
 from elastic_core.errors import UserError
+from elastic_core.miniature.problems import TRAIN, MiniatureParameters
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.rewards.truth import CodeTruth
 from tests.miniature_data import build_miniature

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from elastic_core.data import mapping_code as code
 from elastic_core.data.dataset import BadRow, Mapper
-from elastic_core.data.prompts import TEMPLATES
+from elastic_core.data.problems import TEMPLATES
 from elastic_core.data.registry import REGISTRY
 from elastic_core.rewards.truth import CodeTest, CodeTruth
 from tests.upstream import UPSTREAM

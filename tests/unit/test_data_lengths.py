@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jinja2 import TemplateError
 
 import elastic_core.miniature
-from elastic_core.data.prompts import prompt_lengths, summarize_lengths
+from elastic_core.data.problems import prompt_lengths, summarize_lengths
 from elastic_core.models.special_tokens import chat_prompt
 
 BASE = Path(elastic_core.miniature.__file__).parent / "base"
@@ -77,8 +77,8 @@ def test_a_tokenizer_without_a_template_is_refused(tokenizer: Any) -> None:
 def test_prompts_are_encoded_in_chunks_and_stay_in_order(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     prompts = ["1" * size for size in (11, 1, 2, 3, 4, 12, 5, 5, 5)]
     whole = prompt_lengths(tokenizer, prompts).tolist()
-    monkeypatch.setattr("elastic_core.data.prompts.CHUNK_PROMPTS", 3)
-    monkeypatch.setattr("elastic_core.data.prompts.CHUNK_CHARACTERS", 10)
+    monkeypatch.setattr("elastic_core.data.problems.CHUNK_PROMPTS", 3)
+    monkeypatch.setattr("elastic_core.data.problems.CHUNK_CHARACTERS", 10)
     calls = spied(tokenizer, monkeypatch)
     assert prompt_lengths(tokenizer, prompts).tolist() == whole
     assert [conversations for conversations, _ in calls] == [1, 3, 1, 1, 2, 1]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.data.dataset import PROBLEMS
-from elastic_core.data.prompts import TEMPLATES
+from elastic_core.data.problems import TEMPLATES
 from elastic_core.data.registry import REGISTRY
 
 texts = st.text(max_size=30)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from elastic_core.data.clean import clean_batches, file_batches
 from elastic_core.errors import UserError
-from elastic_core.miniature.tokenizer import build_tokenizer
+from elastic_core.miniature.grammar import build_tokenizer
 from elastic_core.reasonflux import sft
 from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES, own_template, require_fit
 

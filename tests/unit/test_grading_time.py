@@ -7,7 +7,7 @@ import pytest
 from elastic_core.rewards import GradeStatus, grade
 from elastic_core.rewards import code as rewards_code
 from elastic_core.rewards import math as rewards_math
-from elastic_core.rewards.code.outputs import same_output
+from elastic_core.rewards.code import same_output
 from elastic_core.rewards.math.compare import MAX_LENGTH
 from elastic_core.rewards.truth import CodeTest, CodeTruth
 

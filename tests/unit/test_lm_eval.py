@@ -10,7 +10,7 @@ import yaml
 
 from elastic_core.data.problems import Problem
 from elastic_core.errors import UserError
-from elastic_core.miniature.tokenizer import build_tokenizer
+from elastic_core.miniature.grammar import build_tokenizer
 from elastic_core.sweep import lm_eval
 
 SETTINGS = lm_eval.TaskSettings(context=32768, samples=16, temperature=0.6, top_p=0.95)

@@ -16,8 +16,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from elastic_core.miniature import corpus as corpora
+from elastic_core.miniature import grammar as vocab
 from elastic_core.miniature import problems
-from elastic_core.miniature import tokenizer as vocab
 from elastic_core.miniature.corpus import Recipe, default_recipe, examples
 from elastic_core.miniature.problems import Level, Problem, Split
 from elastic_core.miniature.warm_start import shortened

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.errors import UserError
+from elastic_core.miniature.grammar import pieces_pattern
 from elastic_core.miniature.problems import split_of
-from elastic_core.miniature.tokenizer import pieces_pattern
 from elastic_core.reasonflux.library import (
     MINIATURE_FILE,
     Template,
@@ -238,7 +238,7 @@ def test_own_templates_join_a_library_by_id(tmp_path: Path) -> None:
     new = fields(chapter="Check", section="Check one step", template_name="Check one step by the other sign")
     assert add_own(write(tmp_path / "new.json", [new, fields()]), own) == (2, 0)
     assert add_own(write(tmp_path / "new.json", [fields(description="Better.")]), own) == (0, 1)
-    library = load_library("miniature", own=own, sources=tmp_path)
+    library = load_library("miniature", own=own, published=lambda: PUBLISHED)
     assert len(library) == len(read_library(MINIATURE_FILE)) + 1
     assert {"Better.", "Add in pairs."} <= {template.description for template in library.values()}
     own.write_text("\n")
@@ -251,7 +251,7 @@ def test_own_templates_of_one_name_are_refused(tmp_path: Path) -> None:
         add_own(file, tmp_path / "own.jsonl")
     assert not (tmp_path / "own.jsonl").exists()
     with pytest.raises(UserError, match=r'"minature".*"miniature"'):
-        load_library("minature", own=tmp_path / "own.jsonl", sources=tmp_path)
+        load_library("minature", own=tmp_path / "own.jsonl", published=lambda: PUBLISHED)
 
 
 # The command.

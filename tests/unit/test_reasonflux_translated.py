@@ -152,7 +152,7 @@ def test_the_navigator_reads_everything_through_its_own_chat_template(
     closed = "" if navigator is plain else "</think>"
     said = [
         *(strategy(navigator, solver).prompt(QUESTION, UNLIMITED), PLAN, "template: 4 steps, 1 steps", CONVERSATION[1]),
-        *(script.extract, CONVERSATION[2], "plan1", CONVERSATION[3], "solve1", CONVERSATION[4], "plan2"),
+        *(script["extract"], CONVERSATION[2], "plan1", CONVERSATION[3], "solve1", CONVERSATION[4], "plan2"),
     ]
     messages = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(said)]
     for request, end in zip(heard.requests, (1, 3, 5, 7, 11), strict=True):

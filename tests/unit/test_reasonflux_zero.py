@@ -15,7 +15,7 @@ from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
 from elastic_core.engines.base import drive
 from elastic_core.engines.memo import ContinuationMemo
-from elastic_core.miniature.tokenizer import EOS
+from elastic_core.miniature.grammar import EOS
 from elastic_core.models.special_tokens import chat_prompt, resolve_markers
 from elastic_core.reasonflux.guide import MAX_STEPS
 from elastic_core.reasonflux.library import MINIATURE_FILE, read_library

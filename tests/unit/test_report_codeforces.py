@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from elastic_core.rewards.codeforces.rating import SAMPLE_TESTS_NOTE, CodeforcesRating, Standings
+from elastic_core.rewards.codeforces import SAMPLE_TESTS_NOTE, CodeforcesRating, Standings
 from reports.content import RATINGS
 from reports.tables import published
 from reports.tables.codeforces import rating_table, ratings

@@ -12,13 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.rewards import grade
-from elastic_core.rewards.code import grade_code, seccomp
+from elastic_core.rewards.code import grade_code, has_floats, parse_int, same_output, same_value, seccomp
 from elastic_core.rewards.code import harness as wire
-from elastic_core.rewards.code.outputs import has_floats, parse_int, same_output, same_value
 from elastic_core.rewards.code.seccomp import MACHINES, program_filter, system_call_filter
-from elastic_core.rewards.grade import Grade, GradeStatus
 from elastic_core.rewards.response import extract_code
-from elastic_core.rewards.truth import CodeTest, CodeTruth
+from elastic_core.rewards.truth import CodeTest, CodeTruth, Grade, GradeStatus
 
 TRUTH = CodeTruth("stdin", (CodeTest("", "1"),)).encode()
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
-from elastic_core.miniature.tokenizer import build_tokenizer
+from elastic_core.miniature.grammar import build_tokenizer
 from elastic_core.models.special_tokens import Markers
 from elastic_core.rewards import grade
-from elastic_core.rewards.grade import THINK_END
 from elastic_core.rewards.response import response_text, response_texts
+from elastic_core.rewards.truth import THINK_END
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.rows import RowBuilder, Sample
 from elastic_core.trajectory import SCHEMA, SolutionFinish, ThinkFinish, Trajectory

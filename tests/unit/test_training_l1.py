@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from elastic_core.budget import Budget
-from elastic_core.rewards.grade import Grade, GradeStatus
+from elastic_core.rewards.truth import Grade, GradeStatus
 from elastic_core.strategies import STRATEGIES
 from elastic_core.training.grpo.parameters import PROMPT_TOKENS, GrpoParameters
 from elastic_core.training.grpo.reward import REWARDS, L1Parameters, LengthRequest, Rollout, reward

@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,30 +18,36 @@ from typing import Any
 from elastic_core.rewards.code.bubblewrap import MAX_BYTES, PROVIDED, Limits
 from elastic_core.rewards.code.harness import as_json
 from elastic_core.rewards.code.harness.checker import CALL, UNDEFINED, VERDICT
-from elastic_core.rewards.code.outputs import has_floats, parse_int, same_output, same_value
 from elastic_core.rewards.code.processors import slot
 from elastic_core.rewards.code.sandbox import ProgramFailed, Sandbox, SandboxFailed, require_sandbox
-from elastic_core.rewards.grade import NO_ANSWER, Grade, GradeStatus, grader
 from elastic_core.rewards.response import extract_code
-from elastic_core.rewards.truth import CodeTest, CodeTruth
+from elastic_core.rewards.truth import NO_ANSWER, CodeTest, CodeTruth, Grade, GradeStatus, grader
 
 TEST_SECONDS = 10.0
 """Of a test, in the program's own time (`OwnTime`), and of what a test program makes of an answer; or twice the
 problem's own limit, where that is more, which is made for faster languages."""
-
 PROGRAM_SECONDS = 60.0
 SECONDS_PER_TEST = 2.0  # of all tests together: a minute, or two seconds for each test, where that is more
 
 MEMORY = 1 << 30  # bytes of a process; or the problem's own limit, where that is more
-
 MAX_ANSWERS = 32 << 20  # bytes of all that a program answers to a test program
 
 _CHECKER_MEMORY, _MEMORY_PER_CHARACTER = 4 << 30, 1 << 10
 """At most, for a test program of megabytes; its parser takes 700 bytes for a character of a dense literal."""
 
 _FREE_ANSWER, _LONGER_THAN_EXPECTED = 1 << 16, 32
-"""How long a returned value may be in JSON, in bytes: so many, and so many times the length of what is expected. One
-that is longer cannot be right, and is not read. Escapes, digits of floats and names of types make right ones longer."""
+"""How long a returned value may be in JSON: so many bytes, and so many times the length of what is expected. Escapes,
+digits of floats and names of types make right ones longer."""
+
+TOLERANCE = 1e-6  # absolute, and relative to the expected number where that is larger than 1
+
+_NUMBER = rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_IS_NUMBER = re.compile(_NUMBER).fullmatch
+_IS_INTEGER = re.compile(rb"[+-]?[0-9]+").fullmatch
+_HAS_FLOAT = re.compile(
+    r"(?<![^\s,\[{:(])[+-]?[0-9]+(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)(?![^\s,\]}):])"
+).search
+_MAX_DIGITS = 4300  # Python converts no more by default, as the time it takes grows with their square
 
 _log = logging.getLogger(__name__)
 
@@ -83,8 +91,7 @@ class _Clock:
     """Deadlines of a program's tests, in seconds of its sandbox. It starts with the program, not the sandbox."""
 
     def __init__(self, truth: CodeTruth, sandbox: Sandbox) -> None:
-        self._now = sandbox.now
-        self._each = test_seconds(truth)
+        self._now, self._each = sandbox.now, test_seconds(truth)
         self.end = self._now() + program_seconds(truth)
 
     def next(self) -> float:
@@ -112,7 +119,7 @@ def _run_stdin(program: str, truth: CodeTruth) -> None:
     with Sandbox("stdin", _limits(truth, test_seconds(truth)), _packages(program)) as sandbox:
         sandbox.ready()
         clock = _Clock(truth, sandbox)
-        sandbox.send(_encode(program), clock.next())
+        sandbox.send(program.encode("utf-8", "surrogatepass"), clock.next())
         for test in truth.tests:
             output = _print(sandbox, test, clock.next())
             _require_same(same_output, output, test.output, truth)
@@ -129,7 +136,7 @@ def _require_same(same: Callable[..., bool], given: Any, expected: Any, truth: C
 
 def _print(sandbox: Sandbox, test: CodeTest, deadline: float) -> bytes:
     """What the program prints for a test's input."""
-    with _file(_encode(test.input)) as source, _file() as target:
+    with _file(test.input.encode("utf-8", "surrogatepass")) as source, _file() as target:
         sandbox.send(b"", deadline, [source, target])
         answer = sandbox.receive(deadline)
         if not answer:
@@ -169,11 +176,13 @@ def _run_functional(program: str, truth: CodeTruth) -> None:
             longest = _FREE_ANSWER + _LONGER_THAN_EXPECTED * len(test.output)
             answer = _ask(sandbox, ["solve", truth.method, lines], clock.next(), longest)
             try:
-                value = _value(answer)
-            except ProgramFailed:
+                value = as_json(_read(answer, "value"))
+            except (ProgramFailed, ValueError, TypeError, AttributeError, RecursionError) as error:
                 for line in lines:  # the failure may be the test's
                     _json(line)
-                raise
+                if isinstance(error, ProgramFailed):
+                    raise
+                raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"an answer that is none: {error}") from None
             _require_same(same_value, value, expected, truth)
 
 
@@ -195,14 +204,6 @@ def _load(sandbox: Sandbox, program: str, clock: _Clock) -> list[str]:
 def _ask(sandbox: Sandbox, request: list[Any], deadline: float, longest: int = _FREE_ANSWER) -> bytes:
     sandbox.send(json.dumps(request).encode(), deadline)
     return sandbox.receive(deadline, longest)
-
-
-def _value(answer: bytes) -> Any:
-    content = _read(answer, "value")
-    try:
-        return as_json(content)
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"an answer that is none: {error}") from None
 
 
 def _read(answer: bytes, key: str) -> Any:
@@ -245,23 +246,80 @@ def _run_check(program: str, truth: CodeTruth) -> None:
             left -= len(answer)
             checker.send(answer, clock.end)
             message = checker.receive(clock.next())
-        _judge(message)
-
-
-def _judge(message: bytes) -> None:
-    verdicts = {"wrong": GradeStatus.WRONG, "error": GradeStatus.RUNTIME_ERROR}
     verdict = message.removeprefix(VERDICT).decode()
     if verdict == "nothing":
         raise ValueError("the test program asks nothing of a solution; expected one that calls it")
     if verdict.startswith(UNDEFINED):
-        names = verdict.removeprefix(UNDEFINED)
-        raise ValueError(f"the test program uses {names}, which it does not define; expected its own helpers in it")
+        undefined = verdict.removeprefix(UNDEFINED)
+        raise ValueError(f"the test program uses {undefined}, which it does not define; expected its own helpers in it")
     if verdict != "correct":
+        verdicts = {"wrong": GradeStatus.WRONG, "error": GradeStatus.RUNTIME_ERROR}
         raise ProgramFailed(verdicts[verdict], "the test program failed")
 
 
-def _encode(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
+def same_output(given: bytes, expected: str, *, floats: bool = False) -> bool:
+    """Compare what was printed, token by token; tokens are separated by white space (ASCII), lines do not matter.
+
+    An expected token that is a number with a point or an exponent is met by any number within `TOLERANCE` (1e-6,
+    absolute or relative), and with `floats` an expected integer as well: `3.0` for `3`. Every other token must be the
+    same bytes: integers, words, and nan or inf.
+    """
+    wanted = expected.encode("utf-8", "surrogatepass").split()
+    tokens = given.split(maxsplit=len(wanted))  # of a flood of tokens no more than tell that it is one
+    if len(tokens) != len(wanted):
+        return False
+    return all(token == want or _close_tokens(token, want, floats) for token, want in zip(tokens, wanted, strict=True))
+
+
+def has_floats(expected: str) -> bool:
+    """Whether a token of an expected output, or a number in JSON, is a float: then this problem means floats."""
+    return _HAS_FLOAT(expected) is not None
+
+
+def same_value(given: Any, expected: Any, *, floats: bool = False) -> bool:
+    """Compare what a function returned (types of JSON, and tuples, which are lists) with a value of JSON, deeply.
+
+    A number is met by a number of the same value, and by any within `TOLERANCE` (1e-6, absolute or relative) where the
+    expected one is a float; NaN by NaN. True is not 1. With `floats`, an expected integer is met by any float within
+    the tolerance.
+    """
+    if isinstance(expected, list):
+        if not isinstance(given, list | tuple) or len(given) != len(expected):
+            return False
+        return all(same_value(*pair, floats=floats) for pair in zip(given, expected, strict=True))
+    if isinstance(expected, dict):
+        if not isinstance(given, dict) or given.keys() != expected.keys():
+            return False
+        return all(same_value(given[key], value, floats=floats) for key, value in expected.items())
+    if isinstance(expected, bool) or isinstance(given, bool):
+        return given is expected
+    if isinstance(expected, float) or (floats and isinstance(expected, int) and isinstance(given, float)):
+        return isinstance(given, int | float) and _close(given, expected)
+    if isinstance(expected, int):
+        return isinstance(given, int | float) and given == expected
+    return type(given) is type(expected) and given == expected
+
+
+def parse_int(digits: str) -> Any:
+    """For `json.loads` of values to compare: integers of any length, the longest by their digits."""
+    return int(digits) if len(digits) <= _MAX_DIGITS else (digits,)
+
+
+def _close_tokens(token: bytes, want: bytes, floats: bool) -> bool:
+    if not _IS_NUMBER(want) or not _IS_NUMBER(token):
+        return False
+    if _IS_INTEGER(want) and (not floats or _IS_INTEGER(token)):
+        return False
+    return _close(float(token), float(want))
+
+
+def _close(given: float, expected: float) -> bool:
+    if isinstance(expected, float) and not math.isfinite(expected):
+        return given == expected or (math.isnan(expected) and given != given)
+    try:
+        return abs(given - expected) <= TOLERANCE * max(1.0, abs(expected))
+    except OverflowError:  # an integer beyond the range of floats
+        return False
 
 
 _RUNNERS = {"stdin": _run_stdin, "functional": _run_functional, "check": _run_check}

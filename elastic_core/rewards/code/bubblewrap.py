@@ -67,8 +67,7 @@ def find_bwrap() -> str | None:
 
 
 def start(harness: str, limits: Limits, packages: Sequence[str], channel: socket.socket) -> subprocess.Popen[bytes]:
-    """Start a program of `harness` with its end of the channel. OSError when it cannot be run; UserError as
-    `null_device`."""
+    """Start a program of `harness`. OSError when it cannot be run; UserError as `null_device`."""
     bwrap = find_bwrap()
     if bwrap is None:
         raise FileNotFoundError("bwrap is not on PATH")
@@ -78,9 +77,10 @@ def start(harness: str, limits: Limits, packages: Sequence[str], channel: socket
     try:
         os.write(written, system_call_filter())
         os.close(written)
-        view = [*_namespaces(), *_python_bound(), *_packages_bound(packages), "--dev-bind", str(device), os.devnull]
+        view = [*_view(packages), "--dev-bind", str(device), os.devnull]
         python = [_PYTHON_INSIDE, "-I", "-S", "-B", "-X", "utf8"]
-        run = f"import sys; sys.path.append('/opt'); from harness.{harness} import main; main()"
+        module, main = ("candidate", "stdin") if harness == "stdin" else (harness, "main")
+        run = f"import sys; sys.path.append('/opt'); from harness.{module} import {main}; {main}()"
         command = [bwrap, *view, *_features(bwrap), "--seccomp", str(filter_), "--", *python, "-c", run]
         return subprocess.Popen(
             [*command, str(channel.fileno()), *_limits(limits)],
@@ -97,12 +97,8 @@ def start(harness: str, limits: Limits, packages: Sequence[str], channel: socket
 
 
 def null_device() -> Path:
-    """A null device that is not the machine's own, where this user may make one; the machine's elsewhere. UserError as
-    `private_directory`.
-
-    In a sandbox that root starts, the user is root, and owns every device that is shown to it. Other users own none of
-    the machine's devices, and can make none.
-    """
+    """A null device that is not the machine's own, where this user is root, who owns every device that the sandbox
+    shows; the machine's elsewhere. UserError as `private_directory`."""
     if os.getuid() == 0:
         device = own_directory() / "null"
         # A container may not make devices, and a file system may be mounted without any.
@@ -119,9 +115,8 @@ def null_device() -> Path:
 
 @functools.cache
 def needed_libraries(folders: tuple[Path, ...]) -> Libraries:
-    """What Python, its standard library and the modules in these folders need of the machine's C libraries: these
-    files, and no others, are there in the sandbox. OSError when `ldd`, which comes with the C library, cannot be
-    run."""
+    """The C libraries of the machine that Python, its standard library and the modules in these folders need: no others
+    are there in the sandbox. OSError when `ldd` cannot be run."""
     modules = (_STANDARD_LIBRARY / "lib-dynload").glob("*.so")
     used = [module for module in modules if not module.name.startswith(UNUSED)]
     used += [file for folder in folders for file in folder.rglob("*.so")]
@@ -138,45 +133,37 @@ def needed_libraries(folders: tuple[Path, ...]) -> Libraries:
     return Libraries(loader, {name: path for name, path in files.items() if path.exists()})
 
 
-def _namespaces() -> list[str]:
+def _view(packages: Sequence[str]) -> list[str]:
+    """Namespaces; Python, its standard library without what is installed beside it, and `harness`; packages, and the C
+    libraries that they and Python need."""
     view = ["--unshare-user", "--uid", "1000", "--gid", "1000", "--unshare-pid", "--unshare-net", "--unshare-ipc"]
     view += ["--unshare-uts", "--hostname", "sandbox", "--unshare-cgroup-try", "--die-with-parent", "--new-session"]
     view += ["--cap-drop", "ALL", "--clearenv", "--setenv", "LD_LIBRARY_PATH", _LIBRARIES_INSIDE]
-    return [*view, "--setenv", "OPENBLAS_NUM_THREADS", "1"]
-
-
-def _python_bound() -> list[str]:
-    """Python, its standard library without what is installed beside it, and `harness`."""
     inside = f"/opt/python/{_STANDARD_LIBRARY.relative_to(_PREFIX)}"
-    view = ["--ro-bind", str(PYTHON), _PYTHON_INSIDE, "--ro-bind", str(_STANDARD_LIBRARY), inside]
+    view += ["--setenv", "OPENBLAS_NUM_THREADS", "1"]
+    view += ["--ro-bind", str(PYTHON), _PYTHON_INSIDE, "--ro-bind", str(_STANDARD_LIBRARY), inside]
     if (_STANDARD_LIBRARY / "site-packages").is_dir():
         view += ["--tmpfs", f"{inside}/site-packages", "--remount-ro", f"{inside}/site-packages"]
     view += ["--ro-bind-try", _LOCALE, _LOCALE]
-    return [*view, "--ro-bind", str(Path(__file__).parent / "harness"), "/opt/harness"]
-
-
-def _packages_bound(packages: Sequence[str]) -> list[str]:
-    """Packages, and the C libraries that they and Python need."""
+    view += ["--ro-bind", str(Path(__file__).parent / "harness"), "/opt/harness"]
     folders = tuple(folder for package in packages for folder in _folders(package))
     loader, files = needed_libraries(folders)
     bound = {f"{PACKAGES}/{folder.name}": folder for folder in folders}
     bound |= {f"{_LIBRARIES_INSIDE}/{name}": file for name, file in files.items()}
     if loader is not None:
         bound[str(loader)] = loader
-    return [argument for inside, path in bound.items() for argument in ("--ro-bind", str(path), inside)]
-
-
-def _features(bwrap: str) -> list[str]:
-    """What bubblewrap of 0.7 and 0.8 added. Without a bound on its size /tmp is read-only."""
-    known = _help(bwrap)
-    tmp = ["--size", str(TMP_BYTES), "--tmpfs", "/tmp"] if "--size" in known else ["--dir", "/tmp"]
-    nested = ["--disable-userns"] if "--disable-userns" in known else []
-    return [*tmp, "--chdir", "/tmp", "--remount-ro", "/", *nested]
+    for target, path in bound.items():
+        view += ["--ro-bind", str(path), target]
+    return view
 
 
 @functools.cache
-def _help(bwrap: str) -> str:
-    return subprocess.run([bwrap, "--help"], capture_output=True, text=True).stdout
+def _features(bwrap: str) -> list[str]:
+    """What bubblewrap of 0.7 and 0.8 added. Without a bound on its size /tmp is read-only."""
+    known = subprocess.run([bwrap, "--help"], capture_output=True, text=True).stdout
+    tmp = ["--size", str(TMP_BYTES), "--tmpfs", "/tmp"] if "--size" in known else ["--dir", "/tmp"]
+    nested = ["--disable-userns"] if "--disable-userns" in known else []
+    return [*tmp, "--chdir", "/tmp", "--remount-ro", "/", *nested]
 
 
 @functools.cache

@@ -30,8 +30,7 @@ def num_slots() -> int:
 
 @contextmanager
 def slot() -> Iterator[None]:
-    """Inside, one of the machine's slots is taken. That of a process which was killed is free. UserError as
-    `private_directory`."""
+    """Take one of the machine's slots; that of a killed process is free. UserError as `private_directory`."""
     with _queue:
         while (taken := _take()) is None:
             time.sleep(_SECONDS_BETWEEN_LOOKS)
@@ -99,8 +98,7 @@ def nanoseconds_waited(task: Path) -> int:
 
 
 def threads_below(pid: int, limit: int) -> dict[int, int]:
-    """`nanoseconds_waited` of each thread of a process and of all its descendants, by thread id; not many more than
-    `limit`."""
+    """`nanoseconds_waited` of each thread below a process, by thread id; not many more than `limit`."""
     threads: dict[int, int] = {}
     waiting = [pid]
     while waiting and len(threads) <= limit:

@@ -50,7 +50,7 @@ from elastic_core.rewards.code.bubblewrap import MAX_BYTES, MAX_FILES, MAX_PROCE
 from elastic_core.rewards.code.harness import HEADER, READY
 from elastic_core.rewards.code.processors import OwnTime, children, nanoseconds_waited, threads_below
 from elastic_core.rewards.code.seccomp import MACHINES
-from elastic_core.rewards.grade import ATTEMPTS, FIRST_WAIT, GradeStatus, GradingFailed
+from elastic_core.rewards.truth import ATTEMPTS, FIRST_WAIT, GradeStatus, GradingFailed
 from elastic_core.system.retry import retrying
 
 TICK = 0.05  # seconds between two looks at a running sandbox
@@ -220,15 +220,10 @@ class Sandbox:
             if len(threads) > MAX_PROCESSES:
                 raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"more than {MAX_PROCESSES} processes and threads")
             waited |= threads
-            sandbox._count_files()
+            tmp = None if sandbox._folder is None else os.statvfs(sandbox._folder)
+            if tmp and tmp.f_files - tmp.f_ffree > MAX_FILES:
+                raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"more than {MAX_FILES} files")
         self._time.look(waited)
-
-    def _count_files(self) -> None:
-        if self._folder is None:
-            return
-        tmp = os.statvfs(self._folder)
-        if tmp.f_files - tmp.f_ffree > MAX_FILES:
-            raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"more than {MAX_FILES} files")
 
     @contextlib.contextmanager
     def _end_is_the_programs(self) -> Iterator[None]:

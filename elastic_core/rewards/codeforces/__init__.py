@@ -1,1 +1,186 @@
-"""Codeforces: the standings of its contests, and the rating that they give a model."""
+"""The Codeforces rating of a model, by CodeElo (Quan et al. 2025, arXiv 2501.01257), and its percentile among users.
+
+The model takes part, on paper, in each contest that it was given problems of. The standings say which rank its result
+would have had, and the contest's rating is the one at which that rank is to be expected among the rated participants.
+The model's rating is the mean over contests.
+
+Scores, ranks and bounds follow CodeElo's program (QwenLM/CodeElo, calc_rating.py), which Elastic-Reasoning's figures
+come from by way of rllm's cf_elo_calc.py. What that makes of a model, and what it does not:
+
+- Time is not counted. A human's points fall by the minute, and in ICPC contests the minutes are penalty; the model
+  answers at once. A solved problem is therefore worth more to it than to any human.
+- A rejected attempt costs 50 points, as it does a human, but down to 0 and not to 30 % of the problem's points.
+- Problems of a contest that the results do not hold count as unsolved.
+- Contests of all divisions count alike, however unlikely the model's rating makes it to take part in them.
+- A participant's first contest has the rating 0 in the API, and counts with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+MAX_ATTEMPTS = 8  # Attempts per problem in CodeElo. rllm's program looks at the first alone unless told otherwise.
+POINTS_PER_FAILURE = 50
+PENALTY_PER_FAILURE = 10  # minutes, in ICPC contests
+MIN_PARTICIPANTS = 201  # rated participants; CodeElo does not use contests with fewer
+LOWEST_RATING = 0.0
+HEADROOM = 100.0  # rating points above the best participant, which is where a contest's rating ends
+TOLERANCE = 0.01  # rating points within which a contest's rating is found
+NUM_RESAMPLES, SEED = 10_000, 0
+
+SAMPLE_TESTS_NOTE = (
+    "378 of the 408 problems come with a single sample test, so that solved mostly means that the samples pass; "
+    "Codeforces judges by hidden tests, which fewer programs pass, and the rating would be lower by them."
+)
+
+_ID = re.compile(r"([1-9][0-9]*)([A-Z]+[0-9]*)")
+
+
+@dataclass(frozen=True, eq=False)
+class Standings:
+    """The rated participants of a contest. ValueError when the columns differ in number, or hold a NaN or infinity."""
+
+    contest: int
+    problems: Mapping[str, float | None]  # points by index; None where solving it counts 1, as in ICPC contests
+    ratings: np.ndarray  # before the contest, shape (participants,)
+    points: np.ndarray  # shape (participants,); problems solved in ICPC contests
+    penalties: np.ndarray  # minutes, shape (participants,); 0 where problems have points
+
+    def __post_init__(self) -> None:
+        columns = (self.ratings, self.points, self.penalties)
+        if len({len(column) for column in columns}) > 1:
+            raise ValueError("ratings, points and penalties differ in number")
+        if not all(np.isfinite(column).all() for column in columns):
+            raise ValueError("a rating, points or a penalty is missing")
+
+
+class Score(NamedTuple):
+    """A result in a contest: more points are better, then less penalty (minutes)."""
+
+    points: float
+    penalty: float
+
+
+@dataclass(frozen=True)
+class CodeforcesRating:
+    """A model's rating, with its 95 % interval, and what it was measured on."""
+
+    rating: float
+    low: float
+    high: float
+    percentile: float  # share of users with a lower rating, 0 to 100; likewise of the interval's ends
+    percentile_low: float
+    percentile_high: float
+    contests: Mapping[int, float]  # rating in each contest used
+    unknown_problems: tuple[str, ...]  # ids that the standings of their contest do not list; they are not scored
+
+
+def split_id(id: str) -> tuple[int, str]:
+    """Contest and index of a problem: "1970E3" is (1970, "E3"). ValueError when it is no such id."""
+    match = _ID.fullmatch(id)
+    if not match:
+        raise ValueError(f'"{id}" is no Codeforces problem; expected a contest and an index, as in "1970E3"')
+    return int(match[1]), match[2]
+
+
+def score(problems: Mapping[str, float | None], results: Mapping[str, Sequence[bool]]) -> Score:
+    """What the model has after its first `MAX_ATTEMPTS` attempts at each problem; `results` by index, in order.
+
+    The first success counts and ends the attempts; each failure before it costs POINTS_PER_FAILURE of the problem's
+    points, down to 0, or PENALTY_PER_FAILURE. An unsolved problem costs nothing. Indices that are not among
+    `problems` are ignored.
+    """
+    points, penalty = 0.0, 0.0
+    for index in problems.keys() & results.keys():
+        tried = list(results[index][:MAX_ATTEMPTS])
+        if True not in tried:
+            continue
+        failures, worth = tried.index(True), problems[index]
+        if worth is None:
+            points += 1
+            penalty += PENALTY_PER_FAILURE * failures
+        else:
+            points += max(0.0, worth - POINTS_PER_FAILURE * failures)
+    return Score(points, penalty)
+
+
+def rank(own: Score, standings: Standings) -> int:
+    """The rank that the score would have had: as many as are not worse, at least 1. Solving nothing is last, also where
+    many solve nothing."""
+    ahead = standings.points > own.points
+    level = standings.points == own.points
+    return max(1, int(np.sum(ahead | (level & (standings.penalties <= own.penalty)))))
+
+
+def expected_rank(rating: float, opponents: np.ndarray) -> float:
+    """1 + the sum of each opponent's probability to be better, by Elo (CodeElo's equation of the expected rank)."""
+    return 1 + float(np.sum(1 / (1 + 10 ** ((rating - opponents) / 400))))
+
+
+def contest_rating(rank: float, opponents: np.ndarray) -> float:
+    """The rating at which `rank` is expected among opponents of these ratings, by bisection to TOLERANCE. Ranks that no
+    rating explains are at the bounds: LOWEST_RATING, and the best opponent's rating and HEADROOM."""
+    low, high = LOWEST_RATING, max(LOWEST_RATING, float(opponents.max()) + HEADROOM)
+    while high - low > TOLERANCE:
+        middle = (low + high) / 2
+        if expected_rank(middle, opponents) < rank:
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def percentile(rating: float, users: Mapping[int, int]) -> float:
+    """Share of users with a lower rating, 0 to 100; `users` is their number by rating, of one user at least."""
+    return 100 * sum(number for value, number in users.items() if value < rating) / sum(users.values())
+
+
+def rating(
+    results: Mapping[str, Sequence[bool]],
+    standings: Mapping[int, Standings],
+    users: Mapping[int, int],
+) -> CodeforcesRating | None:
+    """The model's rating over all contests that its problems belong to; None where none of them can be used: no
+    standings, unrated, or too few participants.
+
+    The k samples of a problem are attempts in their order, so that this measures pass@k with a price: one success among
+    the first min(k, `MAX_ATTEMPTS`) is enough, and failures before it cost points. Ratings from different k are not
+    comparable.
+
+    The interval is a percentile bootstrap over contests (NUM_RESAMPLES, seeded). It knows how contests differ, not how
+    samples of one problem do. One contest bounds nothing.
+
+    Args:
+        results: success of each attempt, at least one, by problem id. What is no problem id is a ValueError.
+        users: number of users by rating.
+    """
+    attempted: defaultdict[int, dict[str, Sequence[bool]]] = defaultdict(dict)
+    for (contest, index), id in sorted((split_id(id), id) for id in results):
+        attempted[contest][index] = results[id]
+    usable = [c for c in attempted if c in standings and len(standings[c].ratings) >= MIN_PARTICIPANTS]
+    if not usable:
+        return None
+    rated = {}
+    for contest in usable:
+        reached = rank(score(standings[contest].problems, attempted[contest]), standings[contest])
+        rated[contest] = contest_rating(reached, standings[contest].ratings)
+    low, high = _interval(np.array(list(rated.values())))
+    mean = float(np.mean(list(rated.values())))
+    middle, lowest, highest = (percentile(value, users) for value in (mean, low, high))
+    unknown = (f"{c}{index}" for c in usable for index in attempted[c] if index not in standings[c].problems)
+    return CodeforcesRating(mean, low, high, middle, lowest, highest, rated, tuple(unknown))
+
+
+def _interval(ratings: np.ndarray) -> tuple[float, float]:
+    """95 % percentile bootstrap of the mean, shape (contests,)."""
+    if len(ratings) < 2:
+        return -np.inf, np.inf
+    drawn = np.random.default_rng(SEED).integers(len(ratings), size=(NUM_RESAMPLES, len(ratings)))
+    low, high = np.quantile(ratings[drawn].mean(axis=1), (0.025, 0.975))
+    return float(low), float(high)

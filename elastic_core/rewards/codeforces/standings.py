@@ -18,7 +18,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from elastic_core.errors import UserError
-from elastic_core.rewards.codeforces.rating import Standings
+from elastic_core.rewards.codeforces import Standings
 from elastic_core.system.files import replacing
 from elastic_core.system.network import DownloadError, TooLarge, pieces
 from elastic_core.system.retry import retrying
@@ -70,11 +70,9 @@ class _Saved(BaseModel):
 
 
 def from_api(standings: Any, rating_changes: Any) -> Standings:
-    """The `result` of contest.standings and of contest.ratingChanges as one.
-
-    Participants are those who took part officially and whose rating the contest changed; of a team, its first member.
-    ValueError names what is missing; NoData when no participant was rated.
-    """
+    """The `result` of contest.standings and of contest.ratingChanges as one, for those who took part officially and
+    whose rating the contest changed (of a team its first member). ValueError names what is missing; NoData when no
+    participant was rated."""
     try:
         before = {change["handle"]: change["oldRating"] for change in rating_changes}
         official = [row for row in standings["rows"] if row["party"]["participantType"] == "CONTESTANT"]
@@ -97,12 +95,9 @@ def from_api(standings: Any, rating_changes: Any) -> Standings:
 
 def save(directory: Path, contest: int, standings: Standings | NoData) -> None:
     """Keep the standings of a contest, or that there are none: the file appears whole or not at all."""
-    content: dict[str, Any] = {"contest": contest}
-    if isinstance(standings, NoData):
-        content["without_data"] = str(standings)
-    else:
-        content |= vars(standings)
-    with replacing(_file(directory, contest)) as temporary:
+    content = {"without_data": str(standings)} if isinstance(standings, NoData) else vars(standings)
+    content = {"contest": contest} | content
+    with replacing(directory / f"{contest}.json") as temporary:
         temporary.write_bytes(orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY))
 
 
@@ -112,9 +107,10 @@ def load(directory: Path, contests: Iterable[int]) -> tuple[dict[int, Standings]
     found: dict[int, Standings] = {}
     missing = []
     for contest in sorted(set(contests)):
-        if not _file(directory, contest).exists():
+        path = directory / f"{contest}.json"
+        if not path.exists():
             missing.append(contest)
-        elif isinstance(standings := _read(directory, contest), Standings):
+        elif isinstance(standings := _read(path, contest), Standings):
             found[contest] = standings
     return found, missing
 
@@ -177,31 +173,26 @@ class Client:
             raise _Transient(f"cannot reach {self.base_url}: {error or type(error).__name__}") from error
         finally:
             self._last = time.monotonic()
-        return _result(response, body, method)
+        try:
+            answer = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            answer = None
+        answer = answer if isinstance(answer, dict) else {}
+        if answer.get("status") == "OK" and "result" in answer:
+            return answer["result"]
+        # It is read whatever the status: nothing else tells refusals apart.
+        comment = str(answer.get("comment", ""))
+        if any(words in comment for words in WITHOUT_DATA):
+            raise NoData(comment)
+        said = f"{method} answered HTTP {response.status_code}: {comment or 'not the JSON of the API'}"
+        # What throttles in front of the API and pages about maintenance (HTTP 200) have no comment.
+        throttled = THROTTLED in comment if comment else response.status_code in (200, 403, 408)
+        if throttled or response.status_code == 429 or response.status_code >= 500:
+            raise _Transient(said, response)
+        raise DownloadError(said)
 
 
-def _result(response: httpx.Response, body: bytes, method: str) -> Any:
-    """What the API's answer holds. Its comment is read whatever the status: nothing else tells refusals apart."""
-    try:
-        answer = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        answer = None
-    answer = answer if isinstance(answer, dict) else {}
-    if answer.get("status") == "OK" and "result" in answer:
-        return answer["result"]
-    comment = str(answer.get("comment", ""))
-    if any(words in comment for words in WITHOUT_DATA):
-        raise NoData(comment)
-    said = f"{method} answered HTTP {response.status_code}: {comment or 'not the JSON of the API'}"
-    # What throttles in front of the API and pages about maintenance (HTTP 200) have no comment.
-    throttled = THROTTLED in comment if comment else response.status_code in (200, 403, 408)
-    if throttled or response.status_code == 429 or response.status_code >= 500:
-        raise _Transient(said, response)
-    raise DownloadError(said)
-
-
-def _read(directory: Path, contest: int) -> Standings | NoData:
-    path = _file(directory, contest)
+def _read(path: Path, contest: int) -> Standings | NoData:
     try:
         saved = _Saved.model_validate_json(path.read_bytes())
         if saved.contest != contest:
@@ -214,7 +205,3 @@ def _read(directory: Path, contest: int) -> Standings | NoData:
         # Of thousands of numbers the first that is wrong will do.
         why = "{loc}: {msg}".format(**error.errors()[0]) if isinstance(error, ValidationError) else error
         raise UserError(f"{path} is broken: {why}; delete it and fetch the standings again") from error
-
-
-def _file(directory: Path, contest: int) -> Path:
-    return directory / f"{contest}.json"

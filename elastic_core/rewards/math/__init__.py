@@ -29,10 +29,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 
-from elastic_core.rewards.grade import NO_ANSWER, Grade, GradeStatus, GradingFailed, graded, grader
 from elastic_core.rewards.math.compare import MAX_LENGTH, accepts, undecided
 from elastic_core.rewards.response import last_boxed
-from elastic_core.rewards.truth import MathTruth
+from elastic_core.rewards.truth import NO_ANSWER, Grade, GradeStatus, GradingFailed, MathTruth, graded, grader
 
 CACHE_SIZE = 1 << 14  # verdicts that are remembered: answers repeat over samples and budgets
 DEADLINE = 3.0
@@ -56,7 +55,7 @@ def grade_math(solution: str, truth: str) -> Grade:
     if not answer:  # An empty box holds none.
         return NO_ANSWER
     try:
-        # A long answer is compared as spelled, and not worth a megabyte of memory.
+        # A long answer is compared as spelled, and not remembered.
         verdict = (_verdict if len(answer) <= MAX_LENGTH else _verdict.__wrapped__)(answer, truth)
     except Exhausted:
         return Grade(0.0, GradeStatus.TIMEOUT, answer)
@@ -93,8 +92,7 @@ class Pool:
         self._starters = ThreadPoolExecutor(num_workers, thread_name_prefix="math-pool")
 
     def accepts(self, answer: str, truth: str) -> bool:
-        """Whether an encoded truth accepts an answer. Exhausted when that takes too much; WorkerDied when a worker
-        ended twice."""
+        """Whether an encoded truth accepts an answer. Errors as the classes above; a worker is tried twice."""
         with self._slots:
             try:
                 verdict = self._ask(answer, truth)
@@ -105,27 +103,20 @@ class Pool:
         return verdict
 
     def _ask(self, answer: str, truth: str) -> bool | None:
-        worker = self._take()
+        with self._lock:
+            worker = self._idle.pop() if self._idle else None
+        worker = worker or self._starters.submit(Worker).result()
         try:
             verdict = worker.ask(answer, truth, self.deadline)
         except BaseException:
             worker.end()
             raise
-        self._give_back(worker)
-        return verdict
-
-    def _take(self) -> Worker:
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
-        return self._starters.submit(Worker).result()
-
-    def _give_back(self, worker: Worker) -> None:
         with self._lock:
             if not self._closed:
                 self._idle.append(worker)
-                return
+                return verdict
         worker.end()
+        return verdict
 
     def close(self) -> None:
         """End the idle workers, and each other one when it has answered."""
@@ -215,7 +206,6 @@ _pool = Pool()
 
 
 def shared_pool() -> Pool:
-    """This process's pool; its workers are started when they are needed."""
     return _pool
 
 

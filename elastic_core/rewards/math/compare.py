@@ -14,17 +14,9 @@ from fractions import Fraction
 from itertools import chain
 from typing import Any
 
+from elastic_core.rewards.math import structure
 from elastic_core.rewards.math.normal import Number, normal, number
-from elastic_core.rewards.math.structure import (
-    NAMED,
-    Group,
-    bracketed,
-    cells,
-    is_equation,
-    parts_of,
-    sides_of,
-    solutions,
-)
+from elastic_core.rewards.math.structure import Group, bracketed, cells, is_equation, parts_of
 from elastic_core.rewards.math.units import in_one_unit, split_unit, unit, without_unit
 from elastic_core.rewards.truth import MathTruth
 
@@ -62,14 +54,10 @@ def accepts(answer: str, truth: MathTruth, leaf: Leaf) -> bool | None:
 
     if truth.match == "any":
         return _any(equal(text, accepted) for accepted in truth.answers)
-    return _any(_matched(parts, truth.answers, equal) for parts in _readings(text))
-
-
-def _readings(text: str) -> list[list[str]]:
-    """The answers that a text gives; `1,200` may be two or one."""
     group = parts_of(text)
     parts = list(group.parts) if group and group.brackets in ("", "{}") else [text]
-    return [parts, [text]] if number(text) and len(parts) > 1 else [parts]
+    readings = [parts, [text]] if number(text) and len(parts) > 1 else [parts]  # `1,200` may be two answers or one
+    return _any(_matched(reading, truth.answers, equal) for reading in readings)
 
 
 def _equal_quantity(text: str, accepted: str, truth: MathTruth, leaf: Leaf) -> bool | None:
@@ -100,7 +88,7 @@ def _equal(answer: str, accepted: str, tolerance: float | None, leaf: Leaf, dept
 def _equal_sides(answer: str, accepted: str, equal: Leaf, tolerance: float | None) -> bool | None:
     r"""Whether all sides of the one that is an equation are the other; of `\sqrt{2}\approx 1.4` the first, where the
     second is the first rounded. `5=5` says nothing."""
-    sides, rounded = sides_of(answer if is_equation(answer) else accepted)
+    sides, rounded = structure.sides_of(answer if is_equation(answer) else accepted)
     if len(set(sides)) < len(sides) or not all(map(number, rounded)):
         return False
     pairs = [(side, accepted) if is_equation(answer) else (answer, side) for side in sides]
@@ -115,7 +103,12 @@ def _is_list(text: str) -> bool:
 
 def _equal_values(answer: str, accepted: str, tolerance: float | None, leaf: Leaf, depth: int) -> bool | None:
     """As `_equal`, without units."""
-    answer, accepted = (_unwrapped(text, depth) for text in _without_names(answer, accepted))
+    # `x=5` as 5, unless the two are called differently, or the other is another equation: `2x+1=y`.
+    named, other_named = structure.NAMED.fullmatch(answer), structure.NAMED.fullmatch(accepted)
+    if bool(named) == bool(other_named) or "=" not in (accepted if named else answer):
+        pair = named and named.group(1, 2), other_named and other_named.group(1, 2)
+        answer, accepted = _values(answer, accepted, *pair)
+    answer, accepted = _unwrapped(answer, depth), _unwrapped(accepted, depth)
     words = _equal_words(answer, accepted)
     if words is not None:
         return words
@@ -125,7 +118,8 @@ def _equal_values(answer: str, accepted: str, tolerance: float | None, leaf: Lea
             return True
         if "," not in answer + accepted:
             return False
-    answer, accepted = _as_sets(answer, accepted)
+    # Inequalities as intervals, where the other is intervals, or inequalities of the same variable.
+    answer, accepted = _values(answer, accepted, structure.solutions(answer), structure.solutions(accepted))
     if depth < MAX_DEPTH:
         one, other = parts_of(answer), parts_of(accepted)
         if one and other:
@@ -141,13 +135,10 @@ def _close(answer: Number, accepted: Number, tolerance: float | None) -> bool:
         return True
     if tolerance is not None:
         return difference <= Fraction(str(tolerance))
-    if answer.is_decimal or not accepted.is_decimal or _is_finite_decimal(answer.value):
+    under = answer.value.denominator
+    if answer.is_decimal or not accepted.is_decimal or pow(10, under.bit_length(), under) == 0:  # a finite decimal
         return False
     return difference <= CLOSE_ENOUGH * abs(answer.value)
-
-
-def _is_finite_decimal(value: Fraction) -> bool:
-    return pow(10, value.denominator.bit_length(), value.denominator) == 0
 
 
 def _unwrapped(text: str, depth: int) -> str:
@@ -163,19 +154,6 @@ def _unwrapped(text: str, depth: int) -> str:
         else:
             break
     return text
-
-
-def _without_names(answer: str, accepted: str) -> tuple[str, str]:
-    """`x=5` as 5, unless the two are called differently, or the other is another equation: `2x+1=y`."""
-    first, second = NAMED.fullmatch(answer), NAMED.fullmatch(accepted)
-    if bool(first) != bool(second) and "=" in (accepted if first else answer):
-        return answer, accepted
-    return _values(answer, accepted, first and first.group(1, 2), second and second.group(1, 2))
-
-
-def _as_sets(answer: str, accepted: str) -> tuple[str, str]:
-    """Inequalities as intervals, where the other is intervals, or inequalities of the same variable."""
-    return _values(answer, accepted, solutions(answer), solutions(accepted))
 
 
 def _values(answer: str, accepted: str, first: _Named, second: _Named) -> tuple[str, str]:
@@ -211,13 +189,9 @@ def _equal_words(answer: str, accepted: str) -> bool | None:
     if one == other:
         return True
     if not _LETTERS.fullmatch(one) or not _LETTERS.fullmatch(other):
-        return _equal_numbers(one, other)
+        value, wanted = number(one), number(other)
+        return _close(value, wanted, None) if value and wanted else None
     return len(one) > 1 and one.casefold() == other.casefold()
-
-
-def _equal_numbers(one: str, other: str) -> bool | None:
-    first, second = number(one), number(other)
-    return _close(first, second, None) if first and second else None
 
 
 def _equal_groups(answer: Group, accepted: Group, equal: _Equal) -> bool | None:
@@ -246,22 +220,18 @@ def _equal_groups(answer: Group, accepted: Group, equal: _Equal) -> bool | None:
     return _all(equal(a, b) for a, b in zip(answer.parts, accepted.parts, strict=True))
 
 
-def _any(verdicts: Iterable[bool | None]) -> bool | None:
+def _any(verdicts: Iterable[bool | None], decisive: bool = True) -> bool | None:
+    """The decisive verdict if it is among them, else None if one is unknown, else its opposite."""
     unknown = False
     for verdict in verdicts:
-        if verdict:
-            return True
+        if verdict is decisive:
+            return verdict
         unknown |= verdict is None
-    return None if unknown else False
+    return None if unknown else not decisive
 
 
 def _all(verdicts: Iterable[bool | None]) -> bool | None:
-    unknown = False
-    for verdict in verdicts:
-        if verdict is False:
-            return False
-        unknown |= verdict is None
-    return None if unknown else True
+    return _any(verdicts, decisive=False)
 
 
 def _matched(answers: Sequence[str], accepted: Sequence[str], equal: _Equal) -> bool | None:

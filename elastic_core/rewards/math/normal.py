@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 CACHE_SIZE = 1 << 12  # texts whose spelling is remembered: a right answer is compared with many others
@@ -164,7 +164,9 @@ def normal(text: str) -> str:
     """One spelling of an answer. Spaces stay only where letters or digits would run together."""
     if _PLAIN.fullmatch(text):
         return text
-    text = _VULGAR_FRACTIONS.sub(_vulgar, _SUPERSCRIPTS.sub(_power, text)).translate(_CHARACTERS)
+    text = _SUPERSCRIPTS.sub(lambda match: f"^{{{_plain(match[0]).replace('−', '-')}}}", text)
+    text = _VULGAR_FRACTIONS.sub(lambda match: r"\frac{{{}}}{{{}}}".format(*_plain(match[0]).split("⁄")), text)
+    text = text.translate(_CHARACTERS)
     text = _WORD_AND_MORE.sub(r"\\text{\1}\2", re.sub(r"(?<!\\)\\\s", " ", text)).strip()
     if _RELATION.search(text):  # `x<2 or x>3` is a union, and with "and" an intersection
         text = re.sub(_AND, r"\\cap ", re.sub(_OR, r"\\cup ", text))
@@ -174,13 +176,7 @@ def normal(text: str) -> str:
     return _PHRASES.get(_DRESS.sub("", text).casefold(), text)
 
 
-def _power(match: re.Match[str]) -> str:
-    return f"^{{{unicodedata.normalize('NFKC', match[0]).replace('−', '-')}}}"
-
-
-def _vulgar(match: re.Match[str]) -> str:
-    over, _, under = unicodedata.normalize("NFKC", match[0]).partition("⁄")
-    return rf"\frac{{{over}}}{{{under}}}"
+_plain = partial(unicodedata.normalize, "NFKC")
 
 
 def _without_braces(text: str) -> str:

@@ -61,10 +61,8 @@ def _expanded(parts: Iterable[str]) -> tuple[str, ...]:
     result: list[str] = []
     for part in parts:
         if _PM.search(part) and not bracketed(part):
-            result += (
-                _MP.sub("-", _PM.sub("+", part)).removeprefix("+").strip(),
-                _MP.sub("+", _PM.sub("-", part)).strip(),
-            )
+            plus, minus = _MP.sub("-", _PM.sub("+", part)), _MP.sub("+", _PM.sub("-", part))
+            result += (plus.removeprefix("+").strip(), minus.strip())
         else:
             result.append(part)
     return tuple(result)
@@ -102,14 +100,11 @@ def sides_of(equation: str) -> tuple[list[str], list[str]]:
     return sides, rounded
 
 
-class _Interval(NamedTuple):
-    left: str
-    low: str
-    high: str
-    right: str
+_Interval = tuple[str, str, str, str]  # left bracket, low, high, right bracket
 
-    def __str__(self) -> str:
-        return f"{self.left}{self.low},{self.high}{self.right}"
+
+def _written(interval: _Interval) -> str:
+    return "{}{},{}{}".format(*interval)
 
 
 def solutions(text: str) -> tuple[str, str] | None:
@@ -126,16 +121,12 @@ def solutions(text: str) -> tuple[str, str] | None:
     if r"\cap" in joints:
         if len(sets) > 2 or any(len(one) > 1 for one in sets):
             return None
-        return _both(variable, *(one[0] for one in sets))
-    return variable, r"\cup ".join(str(interval) for one in sets for interval in one)
-
-
-def _both(variable: str, one: _Interval, other: _Interval) -> tuple[str, str] | None:
-    """Two that are bounded on different sides."""
-    low, high = (one, other) if one.high == r"\infty" else (other, one)
-    if low.high != r"\infty" or high.low != r"-\infty":
-        return None
-    return variable, str(_Interval(low.left, low.low, high.high, high.right))
+        ((one,), (other,)) = sets  # must be bounded on different sides
+        low, high = (one, other) if one[2] == r"\infty" else (other, one)
+        if low[2] != r"\infty" or high[1] != r"-\infty":
+            return None
+        return variable, _written(low[:2] + high[2:])
+    return variable, r"\cup ".join(_written(interval) for one in sets for interval in one)
 
 
 def _sides(text: str) -> tuple[list[str], list[str]]:
@@ -161,10 +152,10 @@ def _intervals(text: str, variable: str) -> list[_Interval]:
     if len(signs) == 2:
         if signs[0] in (">", "\\geq"):
             sides, signs = sides[::-1], [_MIRRORED[sign] for sign in signs[::-1]]
-        return [_Interval(_bracket(signs[0], "(["), sides[0], sides[2], _bracket(signs[1], ")]"))]
+        return [(_bracket(signs[0], "(["), sides[0], sides[2], _bracket(signs[1], ")]"))]
     sign, bound = (signs[0], sides[1]) if sides[0] == variable else (_MIRRORED[signs[0]], sides[0])
-    below = _Interval("(", r"-\infty", bound, _bracket(sign, ")]"))
-    above = _Interval(_bracket(sign, "(["), bound, r"\infty", ")")
+    below = ("(", r"-\infty", bound, _bracket(sign, ")]"))
+    above = (_bracket(sign, "(["), bound, r"\infty", ")")
     return [below, above] if sign == "\\neq" else [below] if sign in ("<", "\\leq") else [above]
 
 

@@ -102,7 +102,7 @@ def split_unit(text: str) -> tuple[str, str]:
         base = match[2] or match[3] or (str(_BASES.index(match[4])) if match[4] in _BASES else match[4])
         if match[1].isdecimal():
             return match[1], f"base {base}"
-        if _are_digits(match[1], base):
+        if base.isdecimal() and 2 <= int(base) <= 36 and all(int(digit, 36) < int(base) for digit in match[1]):
             return rf"\text{{{match[1].upper()}}}", f"base {base}"
     if match := _MODULUS.fullmatch(text):
         return match[1], match[2]
@@ -115,15 +115,14 @@ def split_unit(text: str) -> tuple[str, str]:
     trailing = _TRAILING_BUT_DEGREES if TRIGONOMETRY.search(text) else _TRAILING
     if (match := trailing.search(text)) and match.start():
         name = unit(match[0])
-        is_unit = name.count("%") <= 1 and not name.endswith("/") and _may_be_unit(match[0])
+        # A known unit, or words that name what was counted: `5\text{ ways}`, and not `5\text{ or 6}`.
+        words = [word.lower() for word in re.findall(r"[a-zA-Z]+", match[0].replace(r"\text", " "))]
+        is_unit = name.count("%") <= 1 and not name.endswith("/") and len(words) <= _MAX_WORDS
+        is_unit = is_unit and _NOT_UNITS.isdisjoint(words) and bool(_UNIT_TEXT.fullmatch(match[0]))
         return (text[: match.start()].rstrip(), name) if is_unit else (text, "")
     if (match := _BARE.search(text)) and number(text[: match.start()]) and _is_known(unit(match[1])):
         return text[: match.start()], unit(match[1])
     return text, ""
-
-
-def _are_digits(text: str, base: str) -> bool:
-    return base.isdecimal() and 2 <= int(base) <= 36 and all(int(digit, 36) < int(base) for digit in text)
 
 
 def _sum(text: str) -> tuple[str, str] | None:
@@ -173,7 +172,11 @@ def in_one_unit(answer: str, given: str, accepted: str, wanted: str) -> list[tup
     if wanted == "%":
         return [] if given else [*same, (answer, _times(accepted, Fraction(1, 100)))]
     if given in _ANGLES and wanted in _ANGLES:
-        return _as_angles(answer, given, accepted, wanted)
+        if given == "degree" and (wanted or r"\pi" in accepted):
+            return [(rf"\frac{{\pi}}{{180}}\cdot({answer})", accepted)]
+        if wanted == "degree" and (given or r"\pi" in answer):
+            return [(answer, rf"\frac{{\pi}}{{180}}\cdot({accepted})")]
+        return same
     # Of temperatures `\degree C` is more exact than a degree.
     if given.startswith("degree") and wanted.startswith("degree"):
         return same if "degree" in (given, wanted) else []
@@ -183,24 +186,10 @@ def in_one_unit(answer: str, given: str, accepted: str, wanted: str) -> list[tup
     return [(_times(answer, ours[0] / theirs[0]), accepted)] if ours and theirs and ours[1] == theirs[1] else []
 
 
-def _as_angles(answer: str, given: str, accepted: str, wanted: str) -> list[tuple[str, str]]:
-    if given == "degree" and (wanted or r"\pi" in accepted):
-        return [(_radians(answer), accepted)]
-    if wanted == "degree" and (given or r"\pi" in answer):
-        return [(answer, _radians(accepted))]
-    return [(answer, accepted)]
-
-
-def _radians(degrees: str) -> str:
-    return rf"\frac{{\pi}}{{180}}\cdot({degrees})"
-
-
 def _times(text: str, factor: Fraction) -> str:
     """A normal text, multiplied."""
     value = number(text)
-    if value is None:
-        return rf"{_fraction(factor)}\cdot({text})"
-    return _fraction(value.value * factor)
+    return rf"{_fraction(factor)}\cdot({text})" if value is None else _fraction(value.value * factor)
 
 
 def _fraction(value: Fraction) -> str:
@@ -225,12 +214,6 @@ def _worth(name: str) -> tuple[Fraction, Counter[str]] | None:
     return factor, powers
 
 
-def _may_be_unit(text: str) -> bool:
-    """A known unit, or words that name what was counted: `5\text{ ways}`, and not `5\text{ or 6}`."""
-    words = [word.lower() for word in re.findall(r"[a-zA-Z]+", text.replace(r"\text", " "))]
-    return len(words) <= _MAX_WORDS and _NOT_UNITS.isdisjoint(words) and bool(_UNIT_TEXT.fullmatch(text))
-
-
 def unit(text: str) -> str:
     """A unit in one spelling: centimetres and `\\mathrm{cm}` are "cm"."""
     text = normal(text).replace("\\text{", " ").replace("}", " ").replace("{", "").replace("\\degree", "degree ")
@@ -238,16 +221,13 @@ def unit(text: str) -> str:
     for pattern, replacement in _POWERS:
         text = pattern.sub(replacement, text)
     text = re.sub(r"\s*([/^])\s*", r"\1", text.replace(".", " ")).strip()
-    words = [_canonical(word) for word in re.findall(r"[^\s/^]+|[/^]", text)]
+    words = []
+    for word in re.findall(r"[^\s/^]+|[/^]", text):
+        lower = word.lower()
+        # M is not m, but Inches means no other unit.
+        other = _CANONICAL.get(lower, lower.removesuffix("s")) if len(word) > 3 else word
+        words.append(_CANONICAL.get(word, other))
     return re.sub(r" ?([/^]) ?", r"\1", " ".join(words))
-
-
-def _canonical(word: str) -> str:
-    if word in _CANONICAL:
-        return _CANONICAL[word]
-    lower = word.lower()
-    # M is not m, but Inches means no other unit.
-    return _CANONICAL.get(lower, lower.removesuffix("s")) if len(word) > 3 else word
 
 
 def _is_known(name: str) -> bool:

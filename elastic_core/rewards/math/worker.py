@@ -127,7 +127,7 @@ def _number_of_code(code: str, *_: Any) -> Any:
 def _equal(answer: str, accepted: str, tolerance: float | None) -> bool:
     """Whether two normal texts are the same mathematics."""
     from math_verify import verify
-    from sympy import Eq, Expr, simplify
+    from sympy import Eq, Expr, fraction, simplify, together
 
     given, wanted = _parse(answer), _parse(accepted)
     if given is None or wanted is None:
@@ -135,12 +135,21 @@ def _equal(answer: str, accepted: str, tolerance: float | None) -> bool:
     if _is_number(given) and _is_number(wanted):
         if tolerance is not None and _difference(given, wanted, relative=False) <= tolerance:
             return True
-        is_rounded = _is_rounded(given, answer)
-        if is_rounded != _is_rounded(wanted, accepted) and not (is_rounded and wanted.is_rational):
+        # A single decimal may stand for a number that no decimal equals.
+        is_rounded, is_wanted_rounded = (
+            bool(each.is_Rational) and "." in text for each, text in ((given, answer), (wanted, accepted))
+        )
+        if is_rounded != is_wanted_rounded and not (is_rounded and wanted.is_rational):
             # math-verify rounds to six places instead, by which all small numbers are equal.
             return _difference(given, wanted, relative=True) <= float(CLOSE_ENOUGH)
     if isinstance(given, Eq) or isinstance(wanted, Eq):
-        return isinstance(given, Eq) and isinstance(wanted, Eq) and _equal_equations(given, wanted)
+        if not isinstance(given, Eq) or not isinstance(wanted, Eq):
+            return False
+        # Equal when one is the other times a number, as `y-2x=1` and `y=2x+1`. To math-verify all equations without
+        # real solutions are equal.
+        one, other = (fraction(together(equation.lhs - equation.rhs))[0] for equation in (given, wanted))
+        factor = simplify(one / other)
+        return bool(factor.is_number and factor.is_finite and factor.is_nonzero)
     if isinstance(given, Expr) and isinstance(wanted, Expr) and (given.is_Symbol or wanted.is_Symbol):
         return bool(simplify(given - wanted) == 0)  # math-verify compares a variable by its name alone
     # Its own deadline is an alarm; ours is outside.
@@ -148,21 +157,6 @@ def _equal(answer: str, accepted: str, tolerance: float | None) -> bool:
         return False
     # It takes all numbers below its precision for zero.
     return not (_is_number(given) and _is_number(wanted)) or _difference(given, wanted, relative=True) <= PRECISION
-
-
-def _equal_equations(given: Any, wanted: Any) -> bool:
-    """Whether one is the other times a number, as `y-2x=1` and `y=2x+1`. To math-verify all equations without real
-    solutions are equal."""
-    from sympy import fraction, simplify, together
-
-    one, other = (fraction(together(equation.lhs - equation.rhs))[0] for equation in (given, wanted))
-    factor = simplify(one / other)
-    return bool(factor.is_number and factor.is_finite and factor.is_nonzero)
-
-
-def _is_rounded(expression: Any, text: str) -> bool:
-    """A single decimal, which may stand for a number that no decimal equals."""
-    return bool(expression.is_Rational) and "." in text
 
 
 def _is_number(expression: Any) -> bool:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from elastic_core.budget import Budget, TokenRange
 from elastic_core.rewards import Grade, grade
-from elastic_core.rewards.grade import UNANSWERED
+from elastic_core.rewards.truth import UNANSWERED
 from elastic_core.strategies import STRATEGIES
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 

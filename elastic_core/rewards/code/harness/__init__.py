@@ -25,7 +25,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 PRELUDE = (
     "string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics", "itertools",
@@ -79,16 +79,9 @@ class Channel:
         return b"".join(parts)
 
 
-class Start(NamedTuple):
-    """The channel, the names that a program finds defined, and the filter for `apply_filter`."""
-
-    channel: Channel
-    names: dict[str, Any]
-    program_filter: bytes
-
-
-def start() -> Start:
-    """Set the limits that the grader gave as arguments, and tell it that a program may now be sent."""
+def start() -> tuple[Channel, dict[str, Any], bytes]:
+    """Set the limits that the grader gave as arguments, and tell it that a program may now be sent. Returns the
+    channel, the names that a program finds defined, and the filter for `apply_filter`."""
     channel = Channel(int(sys.argv[1]))
     *limits, program_filter = sys.argv[2:]
     for name, limit in zip(("AS", "CPU", "FSIZE", "NOFILE", "NPROC", "CORE"), limits, strict=True):
@@ -108,7 +101,7 @@ def start() -> Start:
     folder = os.open("/tmp", os.O_PATH)
     channel.send_ready(folder)
     os.close(folder)
-    return Start(channel, names, bytes.fromhex(program_filter))
+    return channel, names, bytes.fromhex(program_filter)
 
 
 class _Filter(ctypes.Structure):
@@ -168,12 +161,10 @@ def decode(value: Any) -> Any:
 
 def as_json(value: Any) -> Any:
     """The inverse of `encode` with the types of JSON alone: sequences as lists, dicts with keys of text.
+    Untransportable for values that JSON has no type for.
 
     No set or dict is built of anything but text, whose hashes cannot be foreseen: a set of a million numbers of the
     same hash would take hours. For processes that have no deadline.
-
-    Raises:
-        Untransportable: for values that JSON has no type for.
     """
     if isinstance(value, list):
         return value if _PLAIN.issuperset(map(type, value)) else [as_json(item) for item in value]

@@ -1,4 +1,5 @@
-"""Holds the model's program and answers calls of what it defines.
+"""Runs the model's program: `main` answers calls of what it defines, `stdin` runs it once per test, in a process of its
+own each time.
 
 Everything here is in the program's reach, so nothing here is believed: an answer is data, and the asking process
 compares it.
@@ -9,19 +10,26 @@ Requests are lists, answers objects of one key:
     ["get", path]                         → {"value": …}, or {"object": number} when it can only be called
     ["solve", method, lines]              → {"value": …}, each line being an argument in JSON
 and {"error": [type, message]} when the program raised. A path starts with a name or an object's number.
+
+Of `stdin`, the program's input and output are files without a name that the grader made and reads: a program finds the
+size of its input by `os.fstat(0)`, and its output goes straight to a file. Its process has no other open descriptor.
 """
 
 from __future__ import annotations
 
 import builtins
 import json
+import os
+import signal
 import sys
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
-from . import Untransportable, apply_filter, decode, encode, start
+from . import HEADER, Untransportable, apply_filter, decode, encode, start
 
 MODULE = "solution"
+_MAX_DESCRIPTORS = 4096
 
 
 class Candidate:
@@ -35,10 +43,8 @@ class Candidate:
 
     def load(self, program: str) -> dict[str, Any]:
         # Bytes, like a file's: a lone surrogate is then a syntax error and does not end this process.
-        exec(
-            compile(program.encode("utf-8", "surrogatepass"), "program.py", "exec", dont_inherit=True),
-            self._module.__dict__,
-        )
+        code = program.encode("utf-8", "surrogatepass")
+        exec(compile(code, "program.py", "exec", dont_inherit=True), self._module.__dict__)
         return {"names": [name for name, value in vars(self._module).items() if callable(value)]}
 
     def call(self, path: list[Any], arguments: Any, keywords: Any) -> dict[str, Any]:
@@ -90,3 +96,32 @@ def _message(error: BaseException) -> str:
         return str(error)[:1000]
     except Exception:  # an exception of the program's own may fail to say what it is
         return ""
+
+
+def stdin() -> None:
+    channel, names, program_filter = start()
+    program, _ = channel.receive()
+    while True:
+        _, (source, target) = channel.receive()
+        try:
+            child = os.fork()
+        except OSError:  # The user's limit on processes; an empty frame says so.
+            channel.send(b"")
+            continue
+        if child == 0:
+            os.dup2(source, 0)
+            os.dup2(target, 1)
+            channel.close()
+            os.closerange(3, _MAX_DESCRIPTORS)
+            apply_filter(program_filter)
+            module = ModuleType("__main__")
+            module.__dict__.update(names, __name__="__main__")
+            sys.modules["__main__"] = module
+            exec(compile(program, "program.py", "exec", dont_inherit=True), module.__dict__)
+            return  # That ends the process as any Python program ends: output flushed, threads joined, exit code set.
+        os.close(source)
+        os.close(target)
+        _, status = os.waitpid(child, 0)
+        with suppress(ProcessLookupError):  # What a test left behind, should it have found a way to.
+            os.kill(-1, signal.SIGKILL)
+        channel.send(HEADER.pack(status))

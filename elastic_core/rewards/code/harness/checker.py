@@ -3,12 +3,11 @@
 The solution's names are proxies here. They carry arguments there and values back, so nothing of the model's runs in
 this process: its verdict depends on the values alone. The solution's are the entry point where there is one, else
 `Solution` where the test program expects that, else all that it uses and does not define. Other names that it does not
-define are the prelude's; a name that neither defines is an error of the test program, because a solution could define
-it to its liking.
+define are the prelude's; a name that neither defines is an error of the test program: a solution could define it.
 
 A test program raises when the solution is wrong: while it runs from top to bottom, or in its tests, which are called
-afterwards as pytest would: functions `test_*`, and methods `test*` of classes `Test*`, each on an instance of its own
-after its `setUp` or `setup_method`. Other fixtures and parameters are not supported: such a test is an error.
+afterwards as pytest would (functions `test_*`, methods `test*` of classes `Test*`, after `setUp` or `setup_method`).
+Other fixtures and parameters are errors.
 
 Not carried: changes that the solution makes to its arguments. A value that cannot be carried ends the check, and so
 does NaN or an infinity where the test program does not speak of it: `if abs(a - b) > tolerance: raise` lets NaN pass.
@@ -23,6 +22,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import FunctionType, ModuleType
 from typing import Any, NoReturn
 
@@ -34,7 +34,6 @@ the test program calls no solution, or "undefined" and the names that neither si
 UNDEFINED = "undefined "
 
 DEPTH = 2_000  # Of recursion. More would let an answer that is nested deeply overflow the stack of this process.
-
 
 _NAN = re.compile(r"(?<![a-z])(?:is_?)?nan(?![a-z])", re.IGNORECASE)
 _INFINITY = re.compile(r"(?<![a-z])(?:is_?)?inf(?:inity)?(?![a-z])", re.IGNORECASE)
@@ -49,17 +48,13 @@ class NotFinite(NotCarried):
 
 
 class Candidate:
-    """The other side, through the grader.
-
-    Attributes:
-        refused: the last error that ends the check, also when the test program has caught it.
-    """
+    """The other side, through the grader."""
 
     def __init__(self, channel: Channel, code: str) -> None:
         self._channel = channel
         self._expected = {"NaN": bool(_NAN.search(code)), "Infinity": bool(_INFINITY.search(code))}
         self.raised: BaseException | None = None
-        self.refused: NotCarried | None = None
+        self.refused: NotCarried | None = None  # ends the check, also when the test program has caught it
         self.asked = False
 
     def refuse(self, error: NotCarried) -> NoReturn:
@@ -135,10 +130,16 @@ def _verdict(
     expected, failure = set[str](), None
     try:
         tree = ast.parse(code)
-        _import_stars(tree, module)
+        # Names that such imports define cannot be read from the text.
+        froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        stars: list[ast.stmt] = [node for node in froms if node.names[0].name == "*"]
+        exec(compile(ast.Module(stars, []), "check.py", "exec", dont_inherit=True), module.__dict__)
         # A solution must not replace what the test program relies on, except for the entry point.
         missing = _missing_names(code) - ({*vars(module), *dir(builtins)} - {entry_point})
-        expected = _expected_names(missing, entry_point, names)
+        if entry_point is not None:
+            expected = {entry_point}
+        else:  # `median` alone is a solution's; beside others it is the prelude's.
+            expected = {"Solution"} if "Solution" in missing else missing - names.keys() or missing
         if undefined := missing - expected - names.keys():
             return UNDEFINED + ", ".join(sorted(undefined))
         module.__dict__.update((name, names[name]) for name in missing - expected)
@@ -155,23 +156,6 @@ def _verdict(
     if failure or candidate.asked:
         return failure or "correct"
     return "error" if expected & missing else "nothing"
-
-
-def _expected_names(missing: set[str], entry_point: str | None, prelude: dict[str, Any]) -> set[str]:
-    """Of the names that a test program uses and does not define, those that it expects of a solution."""
-    if entry_point is not None:
-        return {entry_point}
-    if "Solution" in missing:
-        return {"Solution"}
-    return missing - prelude.keys() or missing  # `median` alone is a solution's; beside others it is the prelude's
-
-
-def _import_stars(tree: ast.Module, module: ModuleType) -> None:
-    """Run the imports whose names cannot be read from the text."""
-    stars: list[ast.stmt] = [
-        node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
-    ]
-    exec(compile(ast.Module(stars, []), "check.py", "exec", dont_inherit=True), module.__dict__)
 
 
 def _tests(module: ModuleType) -> Iterator[Callable[[], Any]]:
@@ -205,14 +189,10 @@ def _missing_names(code: str) -> set[str]:
 
 
 def _exception(name: str, message: str) -> Exception:
-    """The builtin exception of this name, for test programs that expect it; others are a RuntimeError.
-
-    So is StopIteration, as in a generator: it would quietly end the test program's `all(map(f, cases))`.
-    """
+    """The builtin exception of this name, for test programs that expect it. Others are a RuntimeError, and
+    StopIteration too: it would quietly end the test program's `all(map(f, cases))`."""
     kind = getattr(builtins, name, None)
     if isinstance(kind, type) and issubclass(kind, Exception) and kind not in (StopIteration, StopAsyncIteration):
-        try:
+        with suppress(TypeError):  # it takes more than a message
             return kind(message)
-        except TypeError:  # it takes more than a message
-            pass
     return RuntimeError(f"{name}: {message}")
