@@ -98,7 +98,7 @@ def streams(address: str, act: Callable[[], None], *, key: str = "none", count: 
     body = {"messages": messages, "vllm_xargs": unlimited, "ignore_eos": True, "stream": True, **arguments}
 
     async def run() -> list[str]:
-        first, texts = asyncio.Event(), [""] * count
+        begun, texts = asyncio.Event(), [""] * count
 
         async def stream(i: int) -> None:
             post = client.stream("POST", f"{address}/v1/chat/completions", json=body | {"seed": i})
@@ -106,12 +106,14 @@ def streams(address: str, act: Callable[[], None], *, key: str = "none", count: 
                 async with post as response:
                     async for text in response.aiter_text():
                         texts[i] += text
-                        first.set()
+                        # After the role comes a token: the engine has every one of them.
+                        if all(each.count("data: ") > 1 for each in texts):
+                            begun.set()
 
         headers, limits = {"Authorization": f"Bearer {key}"}, httpx.Limits(max_connections=count)
         async with httpx.AsyncClient(headers=headers, timeout=300, limits=limits) as client:
             ends = asyncio.gather(*map(stream, range(count)))
-            await first.wait()
+            await begun.wait()
             act()
             await ends
         return texts

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from elastic_core.models.special_tokens import Markers
 from elastic_core.rewards.truth import LETTERS, NO_ANSWER, THINK_END, Grade, graded, grader
-from elastic_core.trajectory import ThinkFinish, Trajectory
+
+if TYPE_CHECKING:
+    # It imports polars, whose threads would take the signals that the grader's workers wait for.
+    from elastic_core.trajectory import Trajectory
 
 # An escaped brace is no brace, and a doubled backslash is a line break and escapes nothing.
 _TOKEN = re.compile(
@@ -48,6 +51,8 @@ class ResponseText(NamedTuple):
     def graded(self, think_finish: str) -> str:
         """What `grade` takes: think-end and what follows, so that equal solutions are equal answers. A model that
         stopped inside its thought (`think_finish`, a `ThinkFinish`) was not cut: its solution is empty."""
+        from elastic_core.trajectory import ThinkFinish
+
         if self.solution is None and think_finish == ThinkFinish.END_OF_TEXT:
             return THINK_END
         return self.thinking if self.solution is None else f"{THINK_END}{self.solution}"

@@ -244,7 +244,9 @@ def test_workers_import_nothing_heavy_and_are_started_only_when_needed() -> None
         "assert grade('math', '</think>\\\\boxed{f(x)}', 'x').score == 0\n"
         "worker, child = me.children(recursive=True)\n"
         "maps = {entry.path for entry in worker.memory_maps()}\n"
-        "assert not [path for path in maps if any(name in path for name in ('torch', 'vllm', '/ray/'))]\n"
+        "assert not [path for path in maps if any(name in path for name in ('torch', 'vllm', '/ray/', 'polars'))]\n"
+        # A thread of a library would take the signal that a child has ended, and its replacement would never come.
+        "assert worker.num_threads() == 1\n"
         "assert 'sympy' not in sys.modules\n"
     )
     torch = importlib.util.find_spec("torch")

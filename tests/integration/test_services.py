@@ -145,7 +145,8 @@ def test_ctrl_c_leaves_nothing(services: Services) -> None:
     assert family
     os.killpg(services.process.pid, signal.SIGINT)
     assert services.process.wait(60) == 130
-    assert not [each for each in family if each.is_running()]
+    # The machine's first process may take its time to bury what has ended.
+    assert not [each for each in family if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
     for port in (services.prefect_port, services.mlflow_port):
         with socket.socket() as probe:
             assert probe.connect_ex(("127.0.0.1", port))
