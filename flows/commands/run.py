@@ -129,7 +129,7 @@ def _stages(flow: str, run: FlowRun) -> Iterator[Stage]:
 
 def _load(flow: str) -> Callable[[FlowRun], Path]:
     """The flow as a function of a run, imported late: it imports Prefect, which reads the prepared environment."""
-    name = {"prepare-data": "data", "warm-start": "train", "report": "sweep"}.get(flow, flow)
+    name = {"prepare-data": "data", "warm-start": "train", "report": "sweep", "ablation": "pipeline"}.get(flow, flow)
     module = importlib.import_module(f"flows.{name}")
     function: Callable[[FlowRun], Path] = getattr(module, f"run_{flow.replace('-', '_')}")
     return function

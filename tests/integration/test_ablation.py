@@ -8,9 +8,9 @@ import yaml
 from click.testing import CliRunner
 
 from elastic_core.errors import UserError
-from flows import ablation, presets
-from flows.ablation import changes
+from flows import pipeline, presets
 from flows.commands.cli import cli
+from flows.pipeline import changes
 from flows.runtime.inputs import Inputs
 from flows.runtime.run import FlowRun
 from flows.runtime.settings import Settings
@@ -46,10 +46,10 @@ def test_every_variant_is_trained_with_every_seed_from_the_same_seed_of_what_it_
     monkeypatch.setattr(FlowRun, "recorded", lambda run, flow: nullcontext(run))
     monkeypatch.setattr(Inputs, "require_reachable", nothing)
     for stand_in in ("run_prepare_data", "run_report"):
-        monkeypatch.setattr(ablation, stand_in, nothing)
-    monkeypatch.setattr(ablation, "run_train", run_train)
-    monkeypatch.setattr(ablation, "run_sweep", lambda run: measured.append(run.settings))
-    ablation.run_ablation.fn(FlowRun(presets.resolve("ablation-embedded", {"train.seeds": [1, 2]}), Path("runs")))
+        monkeypatch.setattr(pipeline, stand_in, nothing)
+    monkeypatch.setattr(pipeline, "run_train", run_train)
+    monkeypatch.setattr(pipeline, "run_sweep", lambda run: measured.append(run.settings))
+    pipeline.run_ablation.fn(FlowRun(presets.resolve("ablation-embedded", {"train.seeds": [1, 2]}), Path("runs")))
     assert [each.training.seeds for each in trained] == [(1,)] * 8 + [(2,)] * 8
     (sweep,) = [each.sweep for each in measured]
     assert sweep.models == ["base", *sweep.checkpoints] and len(sweep.checkpoints) == 16

@@ -50,7 +50,7 @@ def _of_presets() -> Iterator[dict[str, Any]]:
             yield {
                 "name": name,
                 "description": description,
-                "entrypoint": f"flows/{flow}.py:{flow}",
+                "entrypoint": f"flows/{'sweep' if flow == 'sweep' else 'pipeline'}.py:{flow}",
                 "parameters": {"preset": name},
                 "tags": tags,
             }
