@@ -188,13 +188,18 @@ def is_finished(config: WarmStart) -> bool:
     return (config.output_dir / RECORD).exists()
 
 
+def _single_process_environment() -> None:
+    """What torchrun would set for one process, on loopback."""
+    (port,) = free_ports(1)
+    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+    os.environ |= {"MASTER_ADDR": HOST, "MASTER_PORT": str(port)}
+    os.environ |= {name: os.environ.get(name, value) for name, value in ON_LOOPBACK.items()}
+
+
 def main(file: Path) -> None:
     """Run the warm start that a JSON file describes."""
-    if "RANK" not in os.environ:  # What torchrun would set for one process, on loopback.
-        (port,) = free_ports(1)
-        os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
-        os.environ |= {"MASTER_ADDR": HOST, "MASTER_PORT": str(port)}
-        os.environ |= {name: os.environ.get(name, value) for name, value in ON_LOOPBACK.items()}
+    if "RANK" not in os.environ:
+        _single_process_environment()
     try:
         config = WarmStart.model_validate_json(file.read_text())
         finished = is_finished(config)
