@@ -162,6 +162,7 @@ def test_the_page_of_evaluation_goes_on_from_its_report_to_a_budget(
     status, report, priced, budgets = (line.removeprefix("elastic ") for line in EVALUATION[begin : begin + 4])
     assert "(100%)" in right(status)
     assert right(report).strip().endswith("report.html")
-    assert "cost per million responses" in right(priced)
+    page_of_prices = Path(right(priced).splitlines()[-1].removeprefix("file://"))
+    assert "cost per million responses" in page_of_prices.with_suffix(".md").read_text()
     assert "high" in right(budgets) and (toured / "budgets.json").is_file()
     assert EVALUATION[begin + 4].startswith("elastic serve --preset evaluate")
