@@ -117,7 +117,7 @@ def require_chat_template(settings: Settings, *, fetch: bool = True) -> None:
 
 
 def check_chat_template(initial: str, name: str) -> None:
-    """As `require_chat_template`, of a model and the name of a template."""
+    """`require_chat_template` of a model and the name of a template."""
     from transformers import AutoTokenizer
 
     from elastic_core.reasonflux.chat_templates import fitting_template

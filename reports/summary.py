@@ -105,7 +105,7 @@ def summarize(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def summarize_problems(problems: pl.DataFrame) -> pl.DataFrame:
-    """As `summarize`, of `cell_problems`."""
+    """`summarize` of `cell_problems`."""
     cells = problems.partition_by(CELL, maintain_order=True)
     return pl.DataFrame([_cell(cell) for cell in cells], schema=SUMMARY).sort(CELL, nulls_last=True)
 

@@ -81,7 +81,7 @@ def parse_addresses(text: str | Sequence[str]) -> tuple[Address, ...]:
     if not texts:
         raise ValueError(f'the list of addresses is empty; expected at least one like "{EXAMPLE}"')
     if local := [each for each in texts if not is_endpoint(each)]:
-        raise ValueError(f'"{local[0]}" in a list of replicas is no address; expected one like "{EXAMPLE}"')
+        raise ValueError(f'"{local[0]}" in a list of replicas is not an address; expected one like "{EXAMPLE}"')
     found = tuple(map(parse_address, texts))
     if len(set(found)) < len(found):
         raise ValueError("the list of replicas has an address twice")

@@ -122,7 +122,7 @@ class ChatEngine:
         self._model = model
 
     async def generate(self, request: ChatRequest, seed: int) -> Reply:
-        """As `Engine.generate`; a server may ignore the seed."""
+        """See `Engine.generate`; a server may ignore the seed."""
         return read_reply(await self._server.post("/chat/completions", chat_body(self._model, request, seed)), request)
 
 

@@ -122,7 +122,7 @@ class HttpServer:
             raise RequestFailed(f"{self.address} broke off: {type(error).__name__}: {error}") from None
 
     async def get(self, path: str) -> dict[str, Any]:
-        """As `post`; a path that begins with two slashes is below the server's root."""
+        """See `post`; a path that begins with two slashes is below the server's root."""
         parts = urlsplit(self.address.url)
         url = f"{parts.scheme}://{parts.netloc}{path[1:]}" if path.startswith("//") else self.address.url + path
         return await self._retried(url, None)

@@ -80,7 +80,7 @@ def _read_json(file: Path, name: str) -> dict[str, Any]:
     try:
         value = json.loads(file.read_text())
     except ValueError as error:
-        raise UserError(f"{name}: {file.name} is no JSON ({error}); copy the checkpoint anew") from None
+        raise UserError(f"{name}: {file.name} is not JSON ({error}); copy the checkpoint anew") from None
     if not isinstance(value, dict):
         raise UserError(f"{name}: {file.name} holds a {type(value).__name__}, expected an object")
     return value
@@ -125,7 +125,7 @@ def _require_architecture(checkpoint: Path, raw: dict[str, Any], name: str) -> A
         ) from None
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise UserError(
-            f"{name}: model_type {config.model_type} is no language model that transformers can load as one "
+            f"{name}: model_type {config.model_type} is not a language model that transformers can load as one "
             "(AutoModelForCausalLM); give one that is"
         )
     names = config.architectures or []

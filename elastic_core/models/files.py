@@ -44,8 +44,8 @@ def locate(model: str, files: tuple[str, ...] = MODEL_FILES) -> Path:
     except OSError as error:  # All of the hub's own errors are.
         reason = str(error).strip().splitlines()[0].partition(". ")[0]
         raise UserError(
-            f"{model} is no directory, and the hub did not give it ({type(error).__name__}: {reason}); get it with `hf "
-            f"download {model}` (gated: `hf auth login` first) where there is internet, and copy it to "
+            f"{model} is not a directory, and the hub did not give it ({type(error).__name__}: {reason}); get it with "
+            f"`hf download {model}` (gated: `hf auth login` first) where there is internet, and copy it to "
             f"{constants.HF_HUB_CACHE}, or give a directory"
         ) from None
 

@@ -99,7 +99,7 @@ def chat_prompt(tokenizer: Any, question: str) -> tuple[int, ...]:
 
 
 def chat_text(tokenizer: Any, question: str) -> str:
-    """As `chat_prompt`, as text, of a tokenizer that has a chat template."""
+    """The text of `chat_prompt`, of a tokenizer that has a chat template."""
     messages = [{"role": "user", "content": question}]
     text: str = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     return text

@@ -90,7 +90,7 @@ def require_fit(template: ChatTemplate, tokenizer: Any) -> None:
 
 @dataclass(frozen=True)
 class OwnTemplate:
-    """As `ChatTemplate`, written by the tokenizer."""
+    """A `ChatTemplate` that the tokenizer writes."""
 
     tokenizer: Any
     end: str
@@ -103,7 +103,7 @@ class OwnTemplate:
         return _rendered(self.tokenizer, question, system).rpartition(_RESPONSE)[0]
 
     def exchange(self, question: str, response: str, system: str = "") -> tuple[str, str]:
-        """As `ChatTemplate.exchange`, raising as `prompt`. The opening of a generation prompt is given too: the model
+        """`ChatTemplate.exchange`; raises as `prompt`. The opening of a generation prompt is given too: the model
         never writes it."""
         given = self.opening if response.startswith(self.opening) else ""
         return self.prompt(question, system) + given, response.removeprefix(given) + self.end

@@ -200,7 +200,7 @@ class _Entry:
             raise UserError(f"{self.file}: {self.where}: found {kind_of(self.fields)}; expected an object")
         for field in self.fields:
             if field not in FIELDS:
-                raise self._error(field, f"is no field of a template{nearest(field, FIELDS)}")
+                raise self._error(field, f"is not a field of a template{nearest(field, FIELDS)}")
         chapter, section, name = (self._required(field) for field in ("chapter", "section", "template_name"))
         description = self._required("description")
         steps = self._list("reason_flow")

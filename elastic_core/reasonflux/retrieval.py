@@ -85,7 +85,7 @@ class SentenceTransformerEmbedder:
 
 
 def embed_cached(embedder: Embedder, texts: Sequence[str], directory: Path) -> Vectors:
-    """As `embedder.embed`, but kept below `directory` by the hash of the embedder's name and the texts."""
+    """What `embedder.embed` returns, kept below `directory` by the hash of the embedder's name and the texts."""
     file = directory / f"{hash_value([embedder.name, list(texts)])}.npy"
     try:
         return np.load(file, allow_pickle=False)  # type: ignore[no-any-return]

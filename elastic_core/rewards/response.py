@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     # It imports polars, whose threads would take the signals that the grader's workers wait for.
     from elastic_core.trajectory import Trajectory
 
-# An escaped brace is no brace, and a doubled backslash is a line break and escapes nothing.
+# An escaped brace is not a brace, and a doubled backslash is a line break and escapes nothing.
 _TOKEN = re.compile(
     r"\\(?:boxed|fbox)(?![a-zA-Z])\s*+(?:(?P<open>\{)|(?P<bare>[^\s{}$\\]+))?|\\[^a-zA-Z]|[{}]", re.DOTALL
 )
@@ -59,7 +59,7 @@ class ResponseText(NamedTuple):
 
 
 def response_text(tokenizer: Any, markers: Markers, trajectory: Trajectory) -> ResponseText:
-    """As `response_texts`, of one."""
+    """`response_texts` of one trajectory."""
     return response_texts(tokenizer, markers, [trajectory])[0]
 
 

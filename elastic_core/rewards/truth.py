@@ -184,7 +184,7 @@ class CodeTruth:
 
     @classmethod
     def decode(cls, text: str) -> CodeTruth:
-        """The inverse of `encode`. Text that is no encoded truth is a ValueError."""
+        """The inverse of `encode`. Other text is a ValueError."""
         try:
             values = json.loads(text)  # orjson would need twice the memory, and texts of 100 MB are real
         except (ValueError, RecursionError) as error:

@@ -95,7 +95,7 @@ class Levels(_Document):
     temperature: float | None = None
     """That the table's responses were sampled at; None where its manifest does not say."""
     top_p: float | None = None
-    """As `temperature`."""
+    """See `temperature`."""
     margin: float = Field(ge=0, le=1)
     """How far below responses without a limit `high` may be, where one is shown to be so near."""
     loss: Gain | None = None

@@ -49,7 +49,7 @@ _CONTAINERS = (
     "outputconfig",
 )
 """Objects of a request that may hold such names."""
-_SIMILARITY = 0.88  # A letter wrong, missing or swapped; llama.cpp's reasoning_format is no reasoning_effort.
+_SIMILARITY = 0.88  # A letter wrong, missing or swapped; llama.cpp's reasoning_format is not reasoning_effort.
 _MOST_KEYS, _LONGEST_KEY, _DEEPEST = 1000, 40, 3
 
 
@@ -104,7 +104,7 @@ def parse(body: bytes) -> dict[str, Any]:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
-        raise Refused(f"the request is no JSON in UTF-8: {error.msg} ({place})") from None
+        raise Refused(f"the request is not JSON in UTF-8: {error.msg} ({place})") from None
     if not isinstance(document, dict):
         raise Refused(f"the request is {kind_of(document)}; expected an object")
     return document

@@ -63,7 +63,7 @@ def split_model(model: str) -> list[str]:
     """Names of its one or two checkpoints; raises as `checkpoints`."""
     names = model.split(_SWAP)
     if len(names) > 2 or not all(names):
-        raise ValueError(f'"{model}" is no model; expected a name, or THINKER{_SWAP}SOLVER')
+        raise ValueError(f'"{model}" is not a model; expected a name, or THINKER{_SWAP}SOLVER')
     return names
 
 

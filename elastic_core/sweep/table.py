@@ -53,7 +53,7 @@ class SweepTable:
 
     @contextmanager
     def writing(self, wait_seconds: float = 0) -> Iterator[None]:
-        """As `TrajectoryStore.writing`, for all stores at once."""
+        """`TrajectoryStore.writing` for all stores at once."""
         with ExitStack() as stack:
             stack.enter_context(locked(self.directory, wait_seconds))
             self._open(self.manifest)  # Another sweep may have added models meanwhile.
@@ -64,7 +64,7 @@ class SweepTable:
             yield
 
     def append(self, rows: pl.DataFrame) -> None:
-        """As `TrajectoryStore.append`, a shard in each store."""
+        """`TrajectoryStore.append`: a shard in each store."""
         benchmark, strategy = pl.col("benchmark"), pl.col("strategy")
         part = pl.when(strategy.is_in(list(self.manifest.templates))).then(pl.format("{}/{}", benchmark, strategy))
         parts = rows.with_columns(part=part.otherwise(benchmark)).partition_by("model", "part", as_dict=True)
@@ -73,7 +73,7 @@ class SweepTable:
             store.append(some.drop("part").with_columns(model=pl.lit(_fingerprint(self.manifest, str(model)))))
 
     def rewrite(self, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
-        """As `TrajectoryStore.rewrite`; the rows that `change` sees have fingerprints for names of models."""
+        """`TrajectoryStore.rewrite`; the rows that `change` sees have fingerprints for names of models."""
         for store in self._stores.values():
             store.rewrite(change)
 

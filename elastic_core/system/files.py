@@ -39,7 +39,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def replacing_directory(path: Path, *, durable: bool = False) -> Iterator[Path]:
-    """As `replacing`, of an empty directory to fill, for one process at a time: what a killed one left is removed."""
+    """`replacing` of an empty directory to fill, for one process at a time: what a killed one left is removed."""
     temporary = path.with_name(f".{path.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
@@ -52,7 +52,7 @@ def replacing_directory(path: Path, *, durable: bool = False) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str, *, durable: bool = False) -> None:
-    """As `replacing`, with a text in UTF-8."""
+    """`replacing` with a text in UTF-8."""
     with replacing(path, durable=durable) as temporary:
         temporary.write_text(text, encoding="utf-8")
 

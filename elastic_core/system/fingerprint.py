@@ -84,7 +84,7 @@ class HashCache:
             self._keep(new, entry)
 
     def save(self) -> None:
-        """Write what was computed. A cache that cannot be written costs time only, so that is no error."""
+        """Write what was computed. A cache that cannot be written costs time only, so that is not an error."""
         from filelock import FileLock
 
         if not self._new:

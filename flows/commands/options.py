@@ -61,7 +61,7 @@ class LastRun(NamedTuple):
 
 _LAST_RUN = "last-run.json"
 last_run_options = settings_options("Without it the settings of the last run.", None)
-"""As `settings_options`, but what is not given is the last run's: to be read by `asked`."""
+"""`settings_options`, where what is not given is the last run's: to be read by `asked`."""
 
 
 def remember(preset: str, overrides: Mapping[str, Any]) -> None:

@@ -48,8 +48,8 @@ def resolve(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings
     """Settings of a preset, by name or path, with dotted keys replaced, such as {"sweep.samples": 16}.
 
     Raises:
-        UserError: an unknown preset or key (with the nearest valid name), a file that is no preset, or a value out of
-            bounds.
+        UserError: an unknown preset or key (with the nearest valid name), a file that is not a preset, or a value out
+            of bounds.
     """
     parts = _read(preset)
     values = reduce(_merged, (part.values for part in parts), dict[str, Any]())

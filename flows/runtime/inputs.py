@@ -88,7 +88,7 @@ class Inputs:
 
     @cached_property
     def trainings(self) -> dict[int, Stage]:
-        """The training of each seed. What it runs on does not change what it learns, and is no input."""
+        """The training of each seed. What it runs on does not change what it learns, and is not an input."""
         data = self.run.settings.data
         made_from = {
             "base": self.fingerprint(self.base),
@@ -210,7 +210,7 @@ class Inputs:
         )
 
     def fingerprint(self, checkpoint: Path) -> str:
-        """As `model_fingerprint`; the gigabytes of a real model are read once, and again when they have changed."""
+        """`model_fingerprint`; the gigabytes of a real model are read once, and again when they have changed."""
         value = model_fingerprint(checkpoint, self._hashes.sha256)
         self._hashes.save()
         return value

@@ -76,7 +76,7 @@ class FlowRun:
 
     @classmethod
     def of_deployment(cls, preset: str, overrides: Mapping[str, Any] | None) -> FlowRun:
-        """As `begin`, with the settings written beside the results."""
+        """`begin`, with the settings written beside the results."""
         run = cls.begin(preset, overrides)
         run.write_settings()
         return run

@@ -128,7 +128,7 @@ class TrainSettings(GrpoParameters):
         if len(set(seeds)) < len(seeds):
             raise ValueError(f"{list(seeds)} has a seed twice")
         if wrong := [seed for seed in seeds if not 0 <= seed < 2**31]:
-            raise ValueError(f"{wrong[0]} is no seed; expected 0 or more, and less than 2**31")
+            raise ValueError(f"{wrong[0]} is not a seed; expected 0 or more, and less than 2**31")
         return seeds
 
     @property

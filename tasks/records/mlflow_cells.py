@@ -31,7 +31,7 @@ A line per model, at the mean of sampled tokens.
 
 **Cells against each other**: filter the experiment's runs by `tags.stage = "cell"` (and, for one benchmark,
 `tags.benchmark = "NAME"`), open the sweep's row, and chart or compare them: parameters `t`, `s`, `model`, `strategy`
-and `train_budget`, metrics `avg_at_k`, `tokens_mean` and `forced_fraction`. An unlimited budget is no parameter, only
+and `train_budget`, metrics `avg_at_k`, `tokens_mean` and `forced_fraction`. An unlimited budget is not a parameter, but
 the tag `t = "unlimited"`.
 
 **Every cell**: the artifact `cells.json` of the sweep. Two sweeps, paired by problem: `elastic compare RUN_A RUN_B`."""

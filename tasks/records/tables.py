@@ -35,7 +35,7 @@ def open_table(directory: Path) -> SweepTable:
     except (OSError, ManifestMismatch) as error:
         hint = nearest_sweep(directory)
         raise UserError(
-            f"{directory} is no trajectory table ({error}){hint}; expected runs/PRESET/sweep/KEY/table"
+            f"{directory} is not a trajectory table ({error}){hint}; expected runs/PRESET/sweep/KEY/table"
         ) from None
 
 

@@ -30,7 +30,7 @@ def console() -> Console:
 
 
 def print_result(text: str) -> None:
-    """As `print`, wherever the rest goes."""
+    """`print` to the terminal, wherever the rest goes."""
     print(text, file=_output or sys.stdout, flush=True)
 
 

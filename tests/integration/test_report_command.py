@@ -55,5 +55,5 @@ def test_a_table_of_a_preset_is_reported_as_its_section_report_says(tmp_path: Pa
 def test_what_is_no_table_is_one_sentence(tmp_path: Path) -> None:
     done = elastic_here("report", "--from", str(tmp_path), runs=tmp_path / "runs")
     assert done.returncode == 2
-    assert done.stdout.startswith(f"error: {tmp_path} is no trajectory table")
+    assert done.stdout.startswith(f"error: {tmp_path} is not a trajectory table")
     assert len(done.stdout.splitlines()) == 1

@@ -322,7 +322,7 @@ def test_an_answer_larger_than_any_contest_is_given_up(
 def test_what_is_no_address_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standings, "NUM_ATTEMPTS", 2)
     monkeypatch.setattr(standings, "FIRST_WAIT", 3600.0)
-    with pytest.raises(UserError, match=r"codeforces\.com/api is no address"):
+    with pytest.raises(UserError, match=r"codeforces\.com/api is not the address"):
         fetch([1], tmp_path, "codeforces.com/api", 0)
 
 

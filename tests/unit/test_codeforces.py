@@ -286,7 +286,7 @@ def test_contests_that_cannot_be_used_are_left_out() -> None:
 
 def test_what_cannot_be_rated_is_refused() -> None:
     assert rating({"9A": [True]}, contests(1), USERS) is None
-    with pytest.raises(ValueError, match='"A1" is no Codeforces problem'):
+    with pytest.raises(ValueError, match='"A1" is not a Codeforces problem'):
         rating({"A1": [True]}, contests(1), USERS)
 
 

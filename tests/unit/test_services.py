@@ -140,7 +140,7 @@ def test_what_is_no_database_server_is_refused_and_not_repeated(
     refused = CliRunner().invoke(cli, ["up"], env={"ELASTIC_DATABASE": address})
     assert isinstance(refused.exception, UserError)
     message = str(refused.exception)
-    assert message.startswith("--database (or ELASTIC_DATABASE) is no address") and "sec" not in message
+    assert message.startswith("--database (or ELASTIC_DATABASE) is not the address") and "sec" not in message
 
 
 def test_a_database_that_is_not_there_is_one_sentence_without_the_password(project: Path) -> None:

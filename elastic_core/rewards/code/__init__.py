@@ -190,7 +190,7 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text, parse_int=parse_int)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"a test with what is no JSON ({error}): {text[:80]}") from None
+        raise ValueError(f"a test with what is not JSON ({error}): {text[:80]}") from None
 
 
 def _load(sandbox: Sandbox, program: str, clock: _Clock) -> list[str]:

@@ -82,10 +82,10 @@ class CodeforcesRating:
 
 
 def split_id(id: str) -> tuple[int, str]:
-    """Contest and index of a problem: "1970E3" is (1970, "E3"). ValueError when it is no such id."""
+    """Contest and index of a problem: "1970E3" is (1970, "E3"). ValueError when it is not one."""
     match = _ID.fullmatch(id)
     if not match:
-        raise ValueError(f'"{id}" is no Codeforces problem; expected a contest and an index, as in "1970E3"')
+        raise ValueError(f'"{id}" is not a Codeforces problem; expected a contest and an index, as in "1970E3"')
     return int(match[1]), match[2]
 
 
@@ -157,7 +157,7 @@ def rating(
     samples of one problem do. One contest bounds nothing.
 
     Args:
-        results: success of each attempt, at least one, by problem id. What is no problem id is a ValueError.
+        results: success of each attempt, at least one, by problem id. Another id is a ValueError.
         users: number of users by rating.
     """
     attempted: defaultdict[int, dict[str, Sequence[bool]]] = defaultdict(dict)

@@ -168,7 +168,7 @@ class Client:
         except TooLarge as error:
             raise DownloadError(f"{method}: {error}; expected no more than {MAX_BYTES}") from None
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-            raise DownloadError(f"{self.base_url} is no address of an API: {error}") from error
+            raise DownloadError(f"{self.base_url} is not the address of an API: {error}") from error
         except httpx.RequestError as error:
             raise _Transient(f"cannot reach {self.base_url}: {error or type(error).__name__}") from error
         finally:

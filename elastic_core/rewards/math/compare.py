@@ -102,7 +102,7 @@ def _is_list(text: str) -> bool:
 
 
 def _equal_values(answer: str, accepted: str, tolerance: float | None, leaf: Leaf, depth: int) -> bool | None:
-    """As `_equal`, without units."""
+    """`_equal` without units."""
     # `x=5` as 5, unless the two are called differently, or the other is another equation: `2x+1=y`.
     named, other_named = structure.NAMED.fullmatch(answer), structure.NAMED.fullmatch(accepted)
     if bool(named) == bool(other_named) or "=" not in (accepted if named else answer):

@@ -142,7 +142,7 @@ def _sum(text: str) -> tuple[str, str] | None:
 
 
 def without_unit(text: str, wanted: str) -> tuple[str, str]:
-    """As `split_unit`, where a word after a number is also a unit when it is the wanted one."""
+    """`split_unit`, where a word after a number is also a unit when it is the wanted one."""
     value, given = split_unit(text)
     if given or not wanted:
         return value, given

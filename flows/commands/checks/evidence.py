@@ -136,7 +136,7 @@ def conclusion(records: Sequence[Record], planned: int) -> str:
     if any(record.where.startswith("a CPU") for record in records):
         return (
             f"No GPU was used: of {planned} steps {passed} passed in their CPU form, {failed} failed, {skipped} "
-            "skipped. This is no evidence of anything on a GPU."
+            "skipped. This is not evidence of anything on a GPU."
         )
     if passed == planned:
         return f"Every step passed on {where}."

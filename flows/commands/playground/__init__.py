@@ -183,7 +183,7 @@ def read_password(file: Path | None) -> str | None:
     try:
         password = os.environ.get(PASSWORD_VARIABLE, "") if file is None else file.read_text().partition("\n")[0]
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not text"
         raise UserError(f"--password-file {file}: {reason}; expected a file whose first line is the password") from None
     password = password.strip()
     if file is None and not password:

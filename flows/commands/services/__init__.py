@@ -154,7 +154,7 @@ def database_server(address: str) -> URL:
         if server.drivername == "postgresql" and named and not server.database and not server.query:
             return server
     raise UserError(
-        "--database (or ELASTIC_DATABASE) is no address of a PostgreSQL server: expected postgresql://"
+        "--database (or ELASTIC_DATABASE) is not the address of a PostgreSQL server: expected postgresql://"
         "USER:PASSWORD@HOST:PORT, special characters of the password as %XX, and nothing behind the port"
     )
 
