@@ -66,7 +66,7 @@ def test_an_id_is_a_contest_and_an_index(id: str, expected: tuple[int, str]) -> 
 
 @pytest.mark.parametrize("id", ["", "1971", "A", "1971a", "1971 A", "01971A", "1971A\n", "1971-A", "1971A1B", "¹971A"])
 def test_what_is_no_id_is_refused(id: str) -> None:
-    with pytest.raises(ValueError, match="no Codeforces problem"):
+    with pytest.raises(ValueError, match="not a Codeforces problem"):
         split_id(id)
 
 
