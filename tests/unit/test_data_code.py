@@ -125,7 +125,8 @@ ENCODED = json.loads(CodeTruth("stdin", PAIR).encode())
 @pytest.mark.parametrize(
     "text, reason",
     [
-        *((text, "") for text in ("", "46", "{")),
+        *((text, "encoded code truth") for text in ("", "{")),
+        ("46", "keys"),
         ("[" * 100_000, "recursion"),
         (json.dumps(ENCODED | {"extra": 1}), "keys"),
         (json.dumps({"kind": "stdin", "tests": [["1", "2"]]}), "keys"),
@@ -430,7 +431,7 @@ STDIN = {"type": "stdin_stdout", "input": "1", "output": "2"}
         ([call([1], 2, fn_name=None)], "method"),
         ([call([1], 2), call([1], 2, fn_name="sub")], "'add' and 'sub'"),
         ([{"type": "function_call", "fn_name": "add", "input": [1]}], "output"),
-        ([STDIN | {"input": "\ud800"}], ""),
+        ([STDIN | {"input": "\ud800"}], "cannot be written"),
         ("[" * 100_000, "recursion"),
     ],
 )

@@ -97,7 +97,7 @@ def test_the_miniature_is_usable_and_its_markers_are_told() -> None:
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
-        (shutil.rmtree, ""),
+        (shutil.rmtree, "no such directory"),
         (without("config.json"), "config.json"),
         (as_gguf, r"elastic model prepare \S+Q8_0\.gguf --to DIR"),
         (with_gguf_weights, r"elastic model prepare \S+Q8_0\.gguf"),

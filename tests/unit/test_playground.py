@@ -81,7 +81,11 @@ def test_a_reference_that_looks_like_an_encoded_truth_is_text() -> None:
 
 @pytest.mark.parametrize(
     ("question", "reference", "limit"),
-    [("  \n", "", ""), (None, "", ""), ("x" * 101, "", "101.*100"), ("1", "x" * 21, "21.*20")],
+    [
+        *((text, "", "no problem") for text in ("", "  \n", None)),
+        ("x" * 101, "", "101.*100"),
+        ("1", "x" * 21, "21.*20"),
+    ],
 )
 def test_problems_are_bounded(question: Any, reference: str, limit: str) -> None:
     with pytest.raises(UserError, match=limit):
@@ -97,7 +101,7 @@ def test_a_problem_that_is_typed_over_is_no_longer_the_benchmarks() -> None:
 
 def test_problems_are_counted_from_one() -> None:
     assert choices.taken_problem([TAKEN], 1) == TAKEN
-    for number in (0, 2, 1.5, None, "1"):
+    for number in (0, 2, 1.5, None, "1", True):
         with pytest.raises(UserError, match=r"1 to 1$"):
             choices.taken_problem([TAKEN], number)
 

@@ -200,7 +200,7 @@ def test_a_broken_entry_is_named(tmp_path: Path, changes: dict[str, Any], reason
         ('{"A": {"B": {}}}', 'chapter "A", section "B": .*object'),
         ('{"A": {"B": ["x"]}}', 'chapter "A", section "B", template 1: .*text'),
         ('{"A": {"B": [], "B": []}}', '"B"'),
-        ('{"A": {"B": []}}', ""),
+        ('{"A": {"B": []}}', "no template"),
         ("[" * 100_000, "recursion"),
     ],
 )

@@ -118,7 +118,13 @@ def read_problem(
 
 def read_whole(number: Any, name: str, least: int, most: int) -> int:
     """Raises UserError when it is not a whole number from `least` to `most`."""
-    if not isinstance(number, int | float) or number != number // 1 or not least <= number <= most:
+    # To Python true is 1, and a client can send it.
+    if (
+        isinstance(number, bool)
+        or not isinstance(number, int | float)
+        or number != number // 1
+        or not least <= number <= most
+    ):
         raise UserError(f"{name} is {number!r:.40}; expected a whole number of {least:,} to {most:,}")
     return int(number)
 
