@@ -145,4 +145,4 @@ def test_a_grade_that_was_wrong_is_put_right(table: pl.DataFrame, runs: Path, tm
     assert result.returncode == 0, result.stdout[-3000:]
     key = list(KEY)
     assert store.read().sort(key).equals(table.sort(key))
-    assert "no trajectory table" in elastic_here("regrade", str(runs), runs=runs).stdout
+    assert "not a trajectory table" in elastic_here("regrade", str(runs), runs=runs).stdout

@@ -219,11 +219,11 @@ def test_functions(program: str, truth: CodeTruth, status: GradeStatus) -> None:
     assert grade(program, truth) is status
 
 
-def test_a_test_that_is_no_json_is_an_error_not_a_grade() -> None:
+def test_a_test_that_is_not_json_is_an_error_not_a_grade() -> None:
     program = "def f(a): return a"
-    with pytest.raises(ValueError, match="no JSON"):
+    with pytest.raises(ValueError, match="not JSON"):
         grade(program, functional("f", ("1", "one")))
-    with pytest.raises(ValueError, match="no JSON"):
+    with pytest.raises(ValueError, match="not JSON"):
         grade(program, functional("f", ("one", "1")))
 
 
