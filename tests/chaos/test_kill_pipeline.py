@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import psutil
 import pytest
+from mlflow import MlflowClient
 
 from elastic_core.trajectory import KEY
 from tests.elastic_command import ELASTIC, elastic, environment
@@ -48,6 +49,14 @@ def test_a_killed_pipeline_goes_on_where_it_was(stage: str, tmp_path: Path) -> N
     table = pl.read_parquet(list(_shards(tmp_path)))
     assert table.height == table.n_unique(KEY)
     assert before.items() <= _shards(tmp_path).items(), "finished shards are never written again"
+    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("smoke")
+    assert experiment is not None
+    recorded = client.search_runs([experiment.experiment_id], max_results=1000)
+    runs = {run.info.run_name: run for run in recorded}
+    for recorded_stage in STAGES[1:]:
+        assert runs[recorded_stage].info.status == "FINISHED"
+        assert runs[recorded_stage].data.tags["mlflow.parentRunId"] == runs["pipeline"].info.run_id
     assert "pipeline: done before" in elastic(*COMMAND, runs=tmp_path).stdout
 
 

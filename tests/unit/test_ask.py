@@ -44,7 +44,9 @@ def test_the_thought_is_dim_the_cut_is_marked_and_what_we_wrote_is_in_brackets()
         Segment("⟦</think>⟧", FORCED),
         Segment(" 9", SOLUTION),
     ]
-    assert summary(done, 1.25).startswith("tokens: thinking 2 of 2, solution 2 of 8, forced 1; 1.2 s; ")
+    told = summary(done, 1.25)
+    assert told.startswith("tokens: thinking 2 of 2, solution 2 of 8, forced 1; 1.2 s; ")
+    assert "cut after 2 tokens, closed by us" in told and "solution ended by the model" in told
 
 
 def test_a_cut_solution_is_marked_and_vanilla_is_counted_together() -> None:

@@ -82,7 +82,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
     file = write(tmp_path / "rows.json", ROWS)
     # Where the table is written first; writing to this device fails like writing to a full disk.
     (tmp_path / f".clean.parquet.{os.getpid()}.tmp").symlink_to("/dev/full")
-    assert str(tmp_path) in refusal(ENTRY, file)
+    assert f"no space left on the disk of {tmp_path}" in refusal(ENTRY, file)
 
 
 def test_rows_of_any_size_are_written_and_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,6 +95,9 @@ def test_rows_of_any_size_are_written_and_read_in_pieces(tmp_path: Path, monkeyp
     assert len(pieces) > 10
     assert pl.concat(pieces).equals(frame)
     assert clean.num_rows(tmp_path / "t.parquet") == table.rows == 40
+    with clean.writing(tmp_path / "none.parquet", PROBLEMS):
+        pass
+    assert pl.read_parquet(tmp_path / "none.parquet").schema == PROBLEMS, "a table without rows has its columns"
 
 
 def test_a_data_set_brings_those_that_it_refers_to() -> None:

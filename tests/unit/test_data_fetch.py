@@ -157,6 +157,12 @@ def test_everything_missing_is_reported_at_once_with_the_places_looked(
         fetch([present], sources=sources, mirror=mirror / "nowhere")
 
 
+def test_a_host_that_cannot_be_reached_is_named(sources: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GitHub, "url", lambda self, path: f"http://127.0.0.1:9/{path}")  # Nobody listens there.
+    with pytest.raises(UserError, match=r"127\.0\.0\.1:9/data/a\.json: cannot reach 127\.0\.0\.1"):
+        fetch([dataset(pinned())], sources=sources)
+
+
 def test_names_cannot_lead_out_of_the_directory(sources: Path, offline: None) -> None:
     with pytest.raises(UserError, match=r"\.\./\.\./\.\./a\.json"):
         fetch([dataset(pinned("../../../a.json"))], sources=sources)
@@ -185,6 +191,12 @@ def test_a_tampered_mirror_file_is_refused(sources: Path, mirror: Path, offline:
     message = str(error.value)
     assert all(part in message for part in ("sums", str(file), sha256(CONTENT), sha256(CONTENT + b" ")))
     assert ('delete its entry "github:owner/repo"' in message) == recorded
+
+
+def test_a_size_that_the_registry_knows_is_enforced(sources: Path, mirror: Path, offline: None) -> None:
+    put(mirror, "data/a.json", b"short")
+    with pytest.raises(UserError, match=r"\(5 bytes\).* \(6 bytes\)"):
+        fetch([dataset(SourceFile("data/a.json", bytes=6))], sources=sources, mirror=mirror)
 
 
 @pytest.mark.parametrize(
@@ -297,6 +309,14 @@ def test_pins_without_patterns_are_read(tmp_path: Path) -> None:
     entry = {"requested": "main", "revision": COMMIT, "files": {"1.json": pin}}
     (tmp_path / "sources.lock.json").write_text(json.dumps({"hub:a": entry}))
     assert PinFile(tmp_path).entry("hub:a") == Entry("main", COMMIT, {}, {"1.json": Pin("a", 1)})
+
+
+def test_pins_that_cannot_be_read_are_named(sources: Path) -> None:
+    sources.mkdir()
+    (sources / "sources.lock.json").write_text('{"hub:a": 1}')
+    with pytest.raises(UserError, match=r"sources\.lock\.json: not a record of sources"):
+        fetch([dataset(pinned())], sources=sources)
+    assert located(dataset(pinned()), sources=sources, mirror=None) is None
 
 
 # Patterns

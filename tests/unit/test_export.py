@@ -73,12 +73,13 @@ def test_a_card_says_what_it_is_and_that_nothing_was_measured(model: Path) -> No
 
 
 def test_a_card_has_limitations_the_bases_licence_and_the_budgets_it_was_measured_at(model: Path) -> None:
+    assert "of no benchmark at any budget" in (model / "README.md").read_text()
     card = model_card.write_card(model, [CELL, {**CELL, "think_budget": 96, "solution_budget": 32}]).read_text()
-    assert "miniature-hard at 48+unlimited, 96+32" in card and "under 48+32" in card
+    assert "miniature-hard at 48+unlimited, 96+32" in card and "under 48+32" in card and "one seed" in card
     assert "chosen by" in card and "chosen by" not in model_card.render({**RECORD, "checkpoint": "last"}, [CELL])
     assert "The base's, `apache-2.0`" in card and ModelCard(card).data.license == "apache-2.0"
     unknown = model_card.render({**RECORD, "licence": None}, [])
-    assert ModelCard(unknown).data.license is None
+    assert "The base's card names none" in unknown and ModelCard(unknown).data.license is None
 
 
 def test_the_bases_licence_is_what_its_card_names(tmp_path: Path) -> None:

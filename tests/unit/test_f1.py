@@ -160,7 +160,7 @@ def test_a_system_prompt_without_a_place_is_refused_or_counted(tmp_path: Path) -
     messages = [{"role": role, "content": text} for role, text in zip(roles, ("Be brief.", "1+1=?", "2"), strict=True)]
     pl.DataFrame({"messages": [messages]}).write_parquet(file)
     report = sft.write_rows(file, build_tokenizer(), MINIATURE, 32, tmp_path / "rows.parquet")
-    assert report.num_unsaid == 1
+    assert report.num_unsaid == 1 and "1 without their system prompt" in str(report)
     tokenizer = official(OPENS)
     report = sft.write_rows(file, tokenizer, own_template(tokenizer), 2048, tmp_path / "own.parquet")
     assert (report.num_unsaid, report.num_unopened) == (0, 1)
@@ -218,6 +218,7 @@ def test_what_was_cut_or_left_out_is_counted(tmp_path: Path) -> None:
     rows = pl.read_parquet(tmp_path / "rows.parquet")
     assert rows.schema == sft.ROWS and rows["input_ids"].list.len().max() == 32
     assert report.num_trained_tokens == rows["loss_mask"].explode().sum()
+    assert "1 cut at the cutoff" in str(report)
     again = sft.write_rows(conversations, build_tokenizer(), MINIATURE, 32, tmp_path / "rows.parquet")
     assert again == report
 

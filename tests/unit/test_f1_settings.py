@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from elastic_core.errors import UserError
 from elastic_core.training.sft import compose_config
@@ -61,6 +62,8 @@ def test_a_wrong_setting_is_refused_by_name(overrides: dict[str, object], messag
         presets.resolve("reasonflux-f1-7b", overrides)
     with pytest.raises(UserError, match=r"initial.*me/model"):
         presets.resolve("smoke", {"warm_start.initial": "me/model"})
+    with pytest.raises(ValidationError, match=r"chat_template\n  Field required"):
+        SftParameters(data="reasonflux-f1-sft")
 
 
 def test_what_is_imitated_is_built_with_the_benchmarks(tmp_path: Path) -> None:

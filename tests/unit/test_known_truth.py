@@ -47,7 +47,7 @@ def test_a_budget_that_saves_nothing_or_is_worth_nothing_is_not_advised_and_it_i
 
 
 def test_a_budget_that_another_one_beats_is_not_advised() -> None:
-    assert "64+32" in said("unlimited thinking and 16 tokens are half right, 64 tokens all")
+    assert "token budget of 64+32" in said("unlimited thinking and 16 tokens are half right, 64 tokens all")
 
 
 def test_rows_that_cannot_be_are_refused_with_the_rule_and_the_row() -> None:

@@ -3,6 +3,7 @@
 import json
 import runpy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,10 @@ import yaml
 from elastic_core.data.problems import Problem
 from elastic_core.errors import UserError
 from elastic_core.miniature.grammar import build_tokenizer
+from elastic_core.miniature.warm_start import BASE
 from elastic_core.sweep import lm_eval
+from flows import presets
+from flows.commands.models import _export_lm_eval
 
 SETTINGS = lm_eval.TaskSettings(context=32768, samples=16, temperature=0.6, top_p=0.95)
 PROBLEMS = [Problem("aime-2024", "0", "What is 1+1? Put it in \\boxed{}.\u2028{{ x }}", "2", "math")]
@@ -77,6 +81,17 @@ def test_a_think_end_that_the_harness_leaves_out_is_noticed() -> None:
     assert lm_eval.survives_decoding(tokenizer, end)
     tokenizer.add_special_tokens({"additional_special_tokens": ["</think>"]})
     assert not lm_eval.survives_decoding(tokenizer, end)
+
+
+def test_the_command_says_how_to_run_the_tasks(tmp_path: Path) -> None:
+    settings = presets.resolve("embedded", {"engine.max_model_len": 512})
+    data = SimpleNamespace(require_built=lambda: None, tokenizer=BASE)
+    run = SimpleNamespace(settings=settings)
+    inputs: Any = SimpleNamespace(data=data, run=run, problems={"aime-2024": PROBLEMS})
+    told = _export_lm_eval(inputs, tmp_path)
+    assert "elastic_aime_2024" in told and (tmp_path / "elastic_aime_2024.yaml").exists()
+    for part in ("max_model_len=512,dtype=float32", f"--include_path {tmp_path}", f"--tasks {lm_eval.TAG}"):
+        assert part in told
 
 
 def test_tasks_are_not_mixed_with_exports_of_a_model(tmp_path: Path) -> None:

@@ -81,6 +81,13 @@ def test_training_problems_are_of_both_levels_in_one_order() -> None:
     assert sum(len(problem.totals) >= problems.OPERANDS["hard"][0] for problem in mixed) == 3
 
 
+def test_unknown_levels_and_splits_are_named() -> None:
+    with pytest.raises(ValueError, match=r"'medium'.*easy, hard"):
+        problems.generate("medium", 1, 0)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"'test'.*train, tune, evaluation"):
+        problems.generate("easy", 1, 0, "test")  # type: ignore[arg-type]
+
+
 # Tokenizer
 
 

@@ -4,6 +4,7 @@ import asyncio
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import click.testing
@@ -11,7 +12,7 @@ import pytest
 
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
-from elastic_core.engines.endpoint import EndpointParameters
+from elastic_core.engines.endpoint import Endpoint, EndpointParameters, Served, parse_address
 from elastic_core.errors import UserError
 from elastic_core.rewards import Grade, GradeStatus
 from elastic_core.system import network
@@ -23,7 +24,7 @@ from flows.commands.cli import cli
 from flows.commands.playground import PlaygroundParameters, choices
 from flows.commands.playground.session import Run
 from flows.commands.playground.view import CSS, message, render
-from flows.runtime.models import find_models
+from flows.runtime.models import Models, find_models
 from tests.served import BUDGETS, model_with_levels
 from tests.unit.test_playground_live import END, EOS, MARKERS, WORD
 
@@ -45,6 +46,18 @@ def test_names_are_in_the_order_of_the_page_and_at_least_one() -> None:
     assert choices.read_names(["trained", "base"], {"base": 1, "trained": 2}, "model") == ("base", "trained")
     with pytest.raises(UserError, match="no strategy is chosen"):
         choices.read_names([], STRATEGY_NAMES, "strategy")
+
+
+def test_strategies_and_models_have_names_for_people() -> None:
+    labels = [choices.strategy_label(name) for name in STRATEGY_NAMES]
+    assert len(set(labels)) == len(labels) and not any("_" in label for label in labels)
+    assert choices.strategy_label("budget_forcing_wait2") == "budget forcing, 2 × Wait"
+    run = SimpleNamespace(settings=SimpleNamespace(base="agentica-org/DeepScaleR-1.5B-Preview"))
+    inputs: Any = SimpleNamespace(run=run)
+    far = Endpoint("far", (parse_address("http://gpu7:8000/v1#m"),), Served("vllm", "1", "", 9), None, PATIENCE)
+    models = Models(inputs, {}, (), {"far": far})
+    told = [models.label(name) for name in ("base", "trained", "trained@2", "far")]
+    assert told == ["base: DeepScaleR-1.5B-Preview", "trained", "trained, seed 2", "far at gpu7:8000"]
 
 
 def test_an_effort_level_is_the_budget_that_was_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -355,6 +368,17 @@ def test_two_models_stand_beside_each_other_strategy_by_strategy() -> None:
     assert TAKEN.question in told and "aime 7 · budget 2+8 · sample 3" in told
     base, trained = told.index("base · separate"), told.index("trained · separate")
     assert base < told.index("✗ wrong: 415 tokensforced") < trained < told.index("✓ correct: 423 tokensnot forced")
+
+
+def test_what_has_not_begun_says_what_it_waits_for_or_why_it_cannot() -> None:
+    loaded = Loaded("base", None, Letters(), MARKERS)  # type: ignore[arg-type]
+    attempts = [Attempt(model, "separate", Budget(2, 8)) for model in ("base", "trained")]
+    asked = choices.PageRequest(("base", "trained"), TAKEN, ("separate",), Budget(2, 8), 0)
+    assert "the engine of base and trained" in render(Run(asked, attempts), finished=False)
+    told = Tags(render(Run(asked, attempts, {"base": loaded}), finished=False)).text
+    assert "the engine of trained" in told and "the engine of base" not in told and "waiting" in told
+    refused = shown(Attempt("base", "l1_exact", Budget(None, 8), "failed", sentence="it needs a limited budget"))
+    assert "it needs a limited budget" in refused and "waiting" not in refused
 
 
 def test_a_colour_has_one_meaning() -> None:

@@ -21,6 +21,12 @@ def test_every_preset_is_complete_and_valid(name: str) -> None:
     assert presets.resolve(name).preset == name
 
 
+@pytest.mark.parametrize("name", presets.names())
+def test_every_preset_says_what_it_is_for_in_a_sentence(name: str) -> None:
+    purpose = presets.purpose(name)
+    assert purpose[0].isupper() and purpose.endswith(".") and 20 < len(purpose) < 240
+
+
 def test_one_key_is_replaced_and_nothing_else() -> None:
     plain, changed = presets.resolve("embedded"), presets.resolve("embedded", {"sweep.samples": 3})
     assert changed.sweep.samples == 3
@@ -40,6 +46,12 @@ def test_one_key_is_replaced_and_nothing_else() -> None:
 )
 def test_values_are_read_as_toml_and_else_as_text(text: str, expected: tuple[str, object]) -> None:
     assert presets.parse_override(text) == expected
+
+
+def test_what_is_no_assignment_is_refused() -> None:
+    for text in ("sweep.samples", "=16"):
+        with pytest.raises(UserError, match=f"--set {text}: .*KEY=VALUE"):
+            presets.parse_override(text)
 
 
 @pytest.mark.parametrize(

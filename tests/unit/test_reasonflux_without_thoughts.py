@@ -12,6 +12,7 @@ from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
 from elastic_core.engines.base import drive
 from elastic_core.models.special_tokens import Markers, chat_prompt, resolve_markers
+from elastic_core.reasonflux.guide import FIELDS, load_script
 from elastic_core.reasonflux.library import MINIATURE_FILE, read_library
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
 from elastic_core.strategies.chat import EFFORTS, STRATEGY
@@ -72,6 +73,14 @@ def test_navigator_and_solver_talk_without_a_thought_and_are_graded(wording: Any
     assert row["solution"].item() == SAID[-1] and row["score"].item() == 1.0
     assert row["think_finish"].item() == ThinkFinish.CLOSED
     assert sum(trajectory.forced) <= strategy.max_forced_tokens(markers())
+
+
+def test_the_published_words_are_asked_and_a_plan_has_the_fields_that_are_read() -> None:
+    published = load_script("published")
+    assert "You are a math tutor guiding a student to solve a math problem" in published["instruct"]
+    assert "extract the reasoning flows from the following text and output in python list" in published["extract"]
+    ours = load_script("reasonflux")
+    assert all(field in ours["plan"] for field in FIELDS) and "\\boxed{}" in ours["final"]
 
 
 def test_the_preset_is_as_published_and_needs_no_think_markers(tmp_path: Path) -> None:

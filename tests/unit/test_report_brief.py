@@ -31,6 +31,12 @@ def test_benchmarks_that_disagree_are_each_named() -> None:
     assert "by 100 points on easy, neither on hard" in found(rows)
 
 
+def test_of_many_benchmarks_the_sentence_counts() -> None:
+    rows = scored(1, 0).filter(benchmark="easy")
+    many = pl.concat([rows.with_columns(benchmark=pl.lit(f"b{number}")) for number in range(5)])
+    assert "on 5 of 5 benchmarks, by 100 to 100 points" in found(many)
+
+
 def test_of_many_models_none_is_named_as_the_best() -> None:
     rows = scored(1.0, 0.0)
     one = rows.filter(model="trained")
@@ -85,6 +91,11 @@ def test_a_budget_for_one_benchmark_is_not_offered_for_another() -> None:
     assert [each.budget is None for each in chosen] == [True, False]
     sentence = brief(cell_problems(rows), chosen, [])[1]
     assert "48+32 for tasks like hard" in sentence and sentence.endswith("; for easy none is advised.")
+
+
+def test_without_responses_without_a_limit_it_says_what_to_measure() -> None:
+    sentence = to_set(advice().clear())[1]
+    assert "cannot be said" in sentence and "separate and unconstrained" in sentence
 
 
 def test_guessing_is_one_of_the_options_of_a_multiple_choice() -> None:

@@ -18,14 +18,16 @@ from matplotlib.colors import to_rgb
 
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
+from elastic_core.rewards import GradeStatus
 from elastic_core.rewards.truth import MathTruth
 from elastic_core.statistics.budgets import anytime_accuracy
 from elastic_core.statistics.cost import TOKENS, cell_costs, with_work
+from elastic_core.trajectory import SolutionFinish, ThinkFinish
 from reports.content import Claim, ReportContent, ReportFigure, ReportSources, ReportTable, Setting, Verdict
 from reports.figures import LEAST_CONTRAST, NUM_COLOURS, STYLES, WHITE, contrast, model_colours, tinted
 from reports.page import write_page
 from reports.page.chart import HEIGHT, WIDTH, Chart, main_chart
-from reports.page.payload import Payload, build_payload, draw_problems, reference_answer
+from reports.page.payload import WORDING, Payload, build_payload, draw_problems, reference_answer
 from reports.summary import cell_problems, summarize
 from reports.tables.costs import priced
 from tests.report_tables import HOSTILE, PHRASE, cut, row, small_table, table, with_phrase
@@ -137,6 +139,13 @@ def test_what_the_pipeline_wrote_is_told_from_what_the_model_wrote() -> None:
 def test_a_phrase_of_the_models_own_stays_in_its_text() -> None:
     own = row(thinking="so\n", solution=f"{PHRASE[1]} 4")
     assert unpack(payload_of(table(own)).chunks[0])["phrase"] == [False]
+
+
+def test_every_name_of_a_row_is_explained() -> None:
+    names = {"think_finish": ThinkFinish, "solution_finish": SolutionFinish, "grade_status": GradeStatus}
+    assert {column: set(explained) for column, explained in WORDING.items()} == {
+        column: set(values) for column, values in names.items()
+    }
 
 
 @pytest.mark.parametrize(

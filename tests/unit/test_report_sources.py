@@ -114,7 +114,7 @@ def test_what_is_no_table_or_has_no_rows_is_one_sentence(preset: Path) -> None:
         report_sources(preset / "train", {})
     for shard in (preset / "sweep" / "s1" / "table").glob("*.parquet"):
         shard.unlink()
-    with pytest.raises(UserError, match="table"):
+    with pytest.raises(UserError, match="no rows"):
         report_sources(preset / "sweep" / "s1" / "table", {})
 
 

@@ -208,6 +208,8 @@ def test_the_advice_is_the_cheapest_budget_that_holds_with_its_cost_and_its_tail
     assert table is not None and "holds" in table.frame["within 2 points"]
     assert table.frame["within 2 points"].to_list() == chosen["verdict"].to_list()
     assert table.frame["tokens processed"].to_list() == chosen["cost"].to_list()
+    needed = chosen["problems_needed"].cast(pl.Int64)
+    assert table.frame["problems that would decide"].to_list() == needed.to_list()
     assert (table.frame["tokens processed, p95"] >= table.frame["tokens processed"]).all()
     assert budget_tables.advice(chosen.clear(), costs, "tokens processed") is None
 

@@ -48,6 +48,15 @@ def test_it_says_how_many_seeds_of_training_it_rests_on() -> None:
     assert said(three).replace("3 seeds", "one seed").split("[")[0] == said(one).split("[")[0]
 
 
+def test_another_model_is_held_against_base_by_name_and_without_models_separate_against_vanilla() -> None:
+    other = scored(1, 0).with_columns(model=pl.col("model").replace("trained", "E1"))
+    assert "E1 over base" in said(other)
+    assert "E1 is, compared with base, more accurate" in brief(cell_problems(other), [])[0]
+    alone = make_rows(models=["base"], benchmarks=["hard"], num_problems=10)
+    assert "over vanilla truncation of base" in said(alone)
+    assert "instead of cutting the response off" in brief(cell_problems(alone), [])[0]
+
+
 def test_of_several_models_the_least_and_the_greatest_difference_are_told() -> None:
     rows = scored(0.5, 0)
     named = [

@@ -92,6 +92,8 @@ def test_a_taken_port_names_the_port_its_owner_and_the_way_out() -> None:
             network.require_free_port("127.0.0.1", port, "mlflow")
     message = str(refused.value)
     assert f"port {port}" in message and f"process {os.getpid()}" in message and "--mlflow-port" in message
+    with pytest.raises(UserError, match=r"'nowhere\.invalid'"):
+        network.require_free_port("nowhere.invalid", 4200, "prefect")
 
 
 def test_a_port_just_left_is_free() -> None:
@@ -104,6 +106,14 @@ def test_a_port_just_left_is_free() -> None:
 def test_up_without_deployments_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no prefect\.yaml"):
         services.up(ServicesParameters(project=tmp_path, runs=tmp_path))
+
+
+def test_the_end_of_a_log_is_shown(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("".join(f"line {i}\n" for i in range(100)))
+    told = supervisor.tail(log, lines=2)
+    assert str(log) in told and told.endswith("\nline 98\nline 99")
+    assert supervisor.tail(tmp_path / "none.log").endswith("(empty)")
 
 
 def test_a_postgresql_server_holds_both_servers_data_and_no_password_is_on_a_command_line(tmp_path: Path) -> None:

@@ -49,7 +49,12 @@ def test_a_client_can_go_without_the_default() -> None:
     planned = plan("completions", asked, DEFAULT)
     assert (planned.level, planned.budget) == ("explicit", Budget(None, None))
     assert planned.body["vllm_xargs"] == {"mine": 1}
-    assert asked["vllm_xargs"]["think_budget"] == "unlimited", "the client's request is not changed"
+
+
+def test_the_clients_request_is_not_changed() -> None:
+    body = {"vllm_xargs": {"think_budget": 3}, "stop_token_ids": [9]}
+    assert plan("chat", body, FREE).body != body
+    assert body == {"vllm_xargs": {"think_budget": 3}, "stop_token_ids": [9]}
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,8 @@ def _killed(*_: Path) -> Path:
 
 
 def test_a_new_table_is_empty_and_an_unreadable_manifest_is_named(tmp_path: Path) -> None:
-    assert TrajectoryStore(tmp_path).read().schema == SCHEMA
+    for place in (tmp_path, tmp_path / "none"):
+        assert TrajectoryStore(place).read().schema == SCHEMA
     (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(ManifestMismatch, match=r"manifest\.json"), TrajectoryStore(tmp_path).writing(MANIFEST):
         pass

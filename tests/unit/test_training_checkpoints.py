@@ -133,6 +133,9 @@ def test_a_disk_that_is_or_fills_up_while_saving_is_one_sentence(
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=100))
     with pytest.raises(UserError, match=NO_ROOM), checkpoints.saving(tmp_path, 20):
         raise AssertionError("it is not tried")
+    monkeypatch.undo()
+    with pytest.raises(KeyError, match="weight"), checkpoints.saving(tmp_path, 20):
+        raise KeyError("weight")  # Another error stays what it is.
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])

@@ -109,9 +109,9 @@ def test_what_is_asked_for_or_how_it_runs_is_no_other_place(runs: Path, before: 
         ("elastic_core/rewards/code/sandbox.py", set()),
         ("elastic_core/engines/vllm.py", set()),
         ("elastic_core/statistics/accuracy.py", {"report"}),
-        ("reports/tables.py", {"report"}),
+        ("reports/tables/costs.py", {"report"}),
         ("reports/assets/reader.js", {"report"}),
-        ("flows/commands.py", set()),
+        ("flows/commands/cli.py", set()),
     ],
 )
 def test_a_file_of_the_project(
