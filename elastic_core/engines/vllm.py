@@ -15,7 +15,7 @@ from typing import Any
 from elastic_core.engines.base import EngineLost, RequestFailed
 from elastic_core.engines.budgets.parameters import SOLUTION, THINK, additional_config, installed_runner
 from elastic_core.engines.budgets.processor import Stops, thought_is_closed
-from elastic_core.engines.parameters import EngineParameters, engine_environment
+from elastic_core.engines.parameters import EngineParameters
 from elastic_core.models.special_tokens import load_markers
 from elastic_core.seeds import request_seed
 from elastic_core.strategies.base import Completion, Finish, Generate, Sampling
@@ -37,7 +37,7 @@ class VllmEngine:
     """
 
     def __init__(self, model: str, parameters: EngineParameters, *, keeps_budgets: bool = False) -> None:
-        os.environ.update(engine_environment(parameters.device))
+        os.environ.update(parameters.environment)
         budgets: dict[str, Any] = {}
         self._stops = Stops.of(load_markers(model)[1]) if keeps_budgets else None
         if self._stops is not None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from elastic_core.engines.budgets.parameters import additional_config, installed_runner
 from elastic_core.engines.budgets.processor import Stops
-from elastic_core.engines.parameters import EngineParameters, engine_environment
+from elastic_core.engines.parameters import EngineParameters
 from elastic_core.serving.requests import VARIABLE, ServeConfiguration
 from elastic_core.strategies.base import Sampling
 
@@ -70,7 +70,7 @@ def arguments(
 def environment(parameters: EngineParameters, config: ServeConfiguration) -> dict[str, str]:
     """Environment of the server's process; raises as `installed_runner`."""
     return {
-        **engine_environment(parameters.device),
+        **parameters.environment,
         **installed_runner(parameters.device).environment,
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_USE_RUST_FRONTEND": "0",  # It has no middleware.

@@ -55,3 +55,18 @@ def test_only_on_a_cpu_the_model_shares_its_engines_process(
 ) -> None:
     monkeypatch.delenv("VLLM_ENABLE_V1_MULTIPROCESSING", raising=False)
     assert engine_environment(device).get("VLLM_ENABLE_V1_MULTIPROCESSING") == expected
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        (EngineParameters(), "1"),
+        (EngineParameters(enforce_eager=False), None),
+        (EngineParameters(device="cuda"), None),
+    ],
+)
+def test_only_an_eager_cpu_engine_compiles_nothing(
+    parameters: EngineParameters, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TORCH_COMPILE_DISABLE", raising=False)
+    assert parameters.environment.get("TORCH_COMPILE_DISABLE") == expected
