@@ -14,6 +14,8 @@ import click
 from elastic_core.errors import UserError
 from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES
 from flows.commands.options import PATH, PRESET_FORMS, OneOf, built_data, mirror_option
+from flows.presets import resolve
+from flows.runtime.environment import runs_directory
 
 if TYPE_CHECKING:
     import polars as pl
@@ -168,7 +170,6 @@ def record(entry: UserDataset, *, leave_out: bool, tokenizer: Path | None) -> st
     from elastic_core.data import user_dataset
     from elastic_core.data.clean import clean_batches, file_batches, model_text
     from elastic_core.data.registry import REGISTRY
-    from flows.runtime.environment import runs_directory
     from tasks.records.stage_directory import USER_DATASETS
 
     def clean(entry: UserDataset) -> Iterator[pl.DataFrame]:
@@ -244,7 +245,6 @@ def _model_tokenizer(model: str | None, preset: str | None) -> Path | None:
 
 def _known() -> dict[str, Dataset]:
     from elastic_core.data.registry import all_datasets
-    from flows.runtime.environment import runs_directory
     from tasks.records.stage_directory import USER_DATASETS
 
     return all_datasets(runs_directory() / USER_DATASETS)
@@ -252,7 +252,6 @@ def _known() -> dict[str, Dataset]:
 
 def _fetched(entries: Iterable[Dataset], mirror: Path | None) -> dict[str, FetchedDataset]:
     from elastic_core.data.fetch import fetch
-    from flows.runtime.environment import runs_directory
     from tasks.records.stage_directory import SOURCES
 
     return fetch(list(entries), sources=runs_directory() / SOURCES, mirror=mirror)
@@ -263,7 +262,6 @@ def _clean_frames(
 ) -> Iterator[pl.DataFrame]:
     from elastic_core.data.build import generated
     from elastic_core.data.clean import clean_batches, file_batches, model_text
-    from flows.presets import resolve
 
     batches: Any
     if entry.files:

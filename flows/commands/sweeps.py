@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flows import presets
 from flows.commands.options import (
     PATH,
     asked,
@@ -17,6 +18,7 @@ from flows.commands.options import (
     settings_options,
     table_of_last_run,
 )
+from flows.runtime import environment
 
 if TYPE_CHECKING:
     from reports.content import ReportParameters
@@ -100,7 +102,6 @@ def report(
     It has figures, tables and text; its settings are the section `report` of TABLE's preset, if there is a preset of
     that name. To record it in MLflow as well: elastic run report.
     """
-    from flows.runtime import environment
 
     environment.prepare()
     from dataclasses import replace
@@ -175,8 +176,6 @@ def budgets(
     """
     from rich.console import Console
 
-    from flows.runtime import environment
-
     environment.prepare()
     from flows.commands.budgets import write_levels
 
@@ -195,7 +194,6 @@ def compare(run_a: str, run_b: str | None) -> None:
     by id or name; or directories of sweeps, runs/PRESET/sweep/KEY. Without RUN_B it is the sweep of the last run.
     """
     from flows.commands.compare import compare as compare_runs
-    from flows.runtime import environment
 
     environment.prepare()
 
@@ -211,7 +209,6 @@ def regrade(table: Path, data: Path | None) -> None:
     TABLE is runs/PRESET/sweep/KEY/table; its answers, scores and statuses are rewritten.
     """
     from flows.commands import tables
-    from flows.runtime import environment
 
     environment.prepare()
     click.echo(tables.regrade_table(table, data))
@@ -219,7 +216,6 @@ def regrade(table: Path, data: Path | None) -> None:
 
 def _report_parameters(table: Path) -> ReportParameters:
     """The section `report` of the preset that a table is of; what it is by default where there is no such preset."""
-    from flows import presets
     from reports.content import ReportParameters
     from tasks.records.tables import open_table, preset_directory
 
