@@ -68,7 +68,12 @@ def build_report(sources: ReportSources, directory: Path) -> ReportContent:
     write_summary_json(content.summary, content.anytime, sources.ratings, directory / "summary.json")
     write_text(directory / "report.md", render_markdown(content))
     write_page(content, directory / "report.html")
-    _replace_earlier(content, earlier)
+    # What an earlier report wrote here and this one did not is no longer true. The directory may hold the user's own
+    # files too.
+    written = [file.relative_to(directory).as_posix() for file in files_of(content)]
+    for name in set(earlier) - set(written):
+        (directory / name).unlink(missing_ok=True)
+    write_text(directory / FILES, json.dumps(written, indent=1) + "\n")
     return content
 
 
@@ -110,16 +115,6 @@ def _is_written(directory: Path, name: Any) -> bool:
     known = isinstance(name, str) and _WRITTEN.fullmatch(name) is not None
     # A folder of the report may be a link to one of the user's.
     return known and (directory / name).parent.resolve().is_relative_to(directory.resolve())
-
-
-def _replace_earlier(content: ReportContent, earlier: list[str]) -> None:
-    """Remove what an earlier report wrote here and this one did not: a figure that is no longer true. The directory may
-    hold the user's own files too."""
-    listing = content.directory / FILES
-    written = [file.relative_to(content.directory).as_posix() for file in files_of(content)]
-    for name in set(earlier) - set(written):
-        (content.directory / name).unlink(missing_ok=True)
-    write_text(listing, json.dumps(written, indent=1) + "\n")
 
 
 class _Found:

@@ -117,7 +117,12 @@ def _example(rng: random.Random, recipe: Recipe, stage: Stage, problem: Problem)
     ids = vocabulary()
     style = rng.choices(STYLES, stage.styles)[0]
     num_rechecks = grammar.draw_rechecks(rng, style, recipe.rechecks)
-    thinking, done = _encode_thought(problem, style, num_rechecks)
+    thinking: list[int] = []
+    done = [0]  # For every prefix length k the operations of the first pass completed within k tokens.
+    for segment in grammar.thought(problem, style, num_rechecks):
+        piece = encode(segment.text)
+        thinking += piece
+        done += [done[-1]] * (len(piece) - 1) + [segment.operations_done]
     ending = [ids[grammar.END_THINK]]
     cut = rng.random() < stage.cut
     if cut:
@@ -147,17 +152,6 @@ def _guided_example(rng: random.Random, recipe: Recipe, stage: Stage, problem: P
     run = grammar.guided_chain(problem, rng.randrange(whole.think_tokens) if cut else None, solution)
     ids, mask = [*run.prompt_ids, *run.response_ids], [0] * len(run.prompt_ids) + [int(not each) for each in run.forced]
     return Example(ids, mask, stage.name, problem.question, kinds[-1], cut, guided=True)
-
-
-def _encode_thought(problem: Problem, style: Style, num_rechecks: int) -> tuple[list[int], list[int]]:
-    """Token ids, and for every prefix length k the operations of the first pass completed within k tokens."""
-    thinking: list[int] = []
-    done = [0]
-    for segment in grammar.thought(problem, style, num_rechecks):
-        piece = encode(segment.text)
-        thinking += piece
-        done += [done[-1]] * (len(piece) - 1) + [segment.operations_done]
-    return thinking, done
 
 
 def _draw_cut(rng: random.Random, stage: Stage, done: list[int], num_operations: int) -> int:

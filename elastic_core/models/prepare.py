@@ -135,18 +135,11 @@ def _former_names(model: str, tokenizer: Any, think: str | None, think_end: str 
         return {THINK: None if think == THINK else think, THINK_END: None if think_end == THINK_END else think_end}
     if all(len(tokenizer.encode(marker, add_special_tokens=False)) == 1 for marker in markers):
         return dict.fromkeys(markers)
-    spare = spare_tokens(tokenizer)
-    return dict(zip(markers, spare[:2] if len(spare) >= 2 else ("", ""), strict=True))
-
-
-def spare_tokens(tokenizer: Any) -> list[str]:
-    """Added tokens that nothing uses, by id."""
     used = {str(token) for token in tokenizer.special_tokens_map.values() if isinstance(token, str)}
-    return [
-        token.content
-        for _, token in sorted(tokenizer.added_tokens_decoder.items())
-        if _SPARE.search(token.content) and token.content not in used and token.content not in tokenizer.chat_template
-    ]
+    added = [token.content for _, token in sorted(tokenizer.added_tokens_decoder.items())]
+    # Added tokens that nothing uses.
+    spare = [each for each in added if _SPARE.search(each) and each not in used and each not in tokenizer.chat_template]
+    return dict(zip(markers, spare[:2] if len(spare) >= 2 else ("", ""), strict=True))
 
 
 def _with_markers(tokenizer: Any, former: dict[str, str | None], directory: Path) -> Any:

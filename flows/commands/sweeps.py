@@ -106,6 +106,7 @@ def report(
     environment.prepare()
     from dataclasses import replace
 
+    from elastic_core.statistics.cost import CostModel
     from reports.build import build_report
     from reports.bundle import add_report, write_index
     from tasks.records.stage_directory import PAGE, REPORT
@@ -117,7 +118,12 @@ def report(
     if bundle is not None and directory is not None:
         raise click.UsageError("--to and --bundle exclude each other: a bundle's reports lie below it")
     for table in tables or (table_of_last_run(),):
-        parameters = _priced(_report_parameters(table), price, latency)
+        parameters = _report_parameters(table)
+        if price is not None:
+            parameters = parameters.model_copy(update={"prices": CostModel(*price)})
+        if latency is not None:
+            turn, read, written = (milliseconds / 1000 for milliseconds in latency)
+            parameters = parameters.model_copy(update={"latency": CostModel(read, 0, written, turn)})
         sources = replace(report_sources(table, machine()), parameters=parameters)
         if bundle is not None:
             key = open_table(table).directory.parent.name
@@ -132,19 +138,6 @@ def report(
         click.echo((content.directory / PAGE).resolve().as_uri())
     if bundle is not None:
         click.echo(write_index(bundle).resolve().as_uri())
-
-
-def _priced(
-    parameters: ReportParameters, price: tuple[float, float, float] | None, latency: tuple[float, float, float] | None
-) -> ReportParameters:
-    from elastic_core.statistics.cost import CostModel
-
-    if price is not None:
-        parameters = parameters.model_copy(update={"prices": CostModel(*price)})
-    if latency is not None:
-        turn, read, written = (milliseconds / 1000 for milliseconds in latency)
-        parameters = parameters.model_copy(update={"latency": CostModel(read, 0, written, turn)})
-    return parameters
 
 
 @click.command()

@@ -153,12 +153,9 @@ def _time_and_disk(run: FlowRun, model: SweepModel, most: Bound) -> tuple[str, s
         f"Time from {found.tokens_per_second:,.0f} tokens/s, measured on {found.replicas} engine(s) by an earlier "
         "sweep; start-up is not in it."
     )
-    return _seconds(seconds), _bytes(most.independent * found.bytes_per_token), [remark]
-
-
-def _seconds(seconds: float) -> str:
     minutes = round(seconds / 60)
-    return f"{seconds:.0f} s" if seconds < 120 else f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+    time = f"{seconds:.0f} s" if seconds < 120 else f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+    return time, _bytes(most.independent * found.bytes_per_token), [remark]
 
 
 def _bytes(count: float) -> str:

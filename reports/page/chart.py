@@ -101,7 +101,10 @@ def main_chart(priced: pl.DataFrame, settings: Iterable[Setting], unit: str) -> 
     models = {
         name: int(colours[name][1:]) % NUM_COLOURS for name in sorted(set(cells["model"]), key=colours.__getitem__)
     }
-    strategies = _marks(ordered(cells["strategy"], "separate"))
+    names = ordered(cells["strategy"], "separate")
+    others = [mark for mark in _MARKS if mark not in _KNOWN_MARKS.values()]
+    unknown = [name for name in names if name not in _KNOWN_MARKS]
+    strategies = {name: _KNOWN_MARKS.get(name) or others[unknown.index(name) % len(others)] for name in names}
     advised = {
         (each.benchmark, each.model, "separate", each.budget.think, each.budget.solution): str(each.budget)
         for each in settings
@@ -127,12 +130,6 @@ def _outstanding(cells: pl.DataFrame) -> set[tuple[str, str]]:
     if lines.height > _MAX_LINES:
         lines = lines.filter(pl.col("model").is_in([BASE, main_model(lines["model"])]))
     return {*lines.select("model", "strategy").iter_rows(), *((model, FREE) for model in lines["model"])}
-
-
-def _marks(strategies: Iterable[str]) -> dict[str, str]:
-    others = [mark for mark in _MARKS if mark not in _KNOWN_MARKS.values()]
-    unknown = [name for name in strategies if name not in _KNOWN_MARKS]
-    return {name: _KNOWN_MARKS.get(name) or others[unknown.index(name) % len(others)] for name in strategies}
 
 
 class _Scale:

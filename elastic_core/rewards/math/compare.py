@@ -50,7 +50,16 @@ def accepts(answer: str, truth: MathTruth, leaf: Leaf) -> bool | None:
         return False
 
     def equal(part: str, accepted: str) -> bool | None:
-        return _equal_quantity(part, normal(accepted), truth, leaf)
+        accepted = normal(accepted)
+        if part == accepted:
+            return True
+        if truth.unit is None:
+            return _equal(part, accepted, truth.tolerance, leaf)
+        wanted = unit(truth.unit)
+        part, given = without_unit(part, wanted)
+        value, own = split_unit(accepted)
+        pairs = in_one_unit(part, given, value if own == wanted else accepted, wanted)
+        return _any(_equal(one, other, truth.tolerance, leaf) for one, other in pairs)
 
     if truth.match == "any":
         return _any(equal(text, accepted) for accepted in truth.answers)
@@ -58,18 +67,6 @@ def accepts(answer: str, truth: MathTruth, leaf: Leaf) -> bool | None:
     parts = list(group.parts) if group and group.brackets in ("", "{}") else [text]
     readings = [parts, [text]] if number(text) and len(parts) > 1 else [parts]  # `1,200` may be two answers or one
     return _any(_matched(reading, truth.answers, equal) for reading in readings)
-
-
-def _equal_quantity(text: str, accepted: str, truth: MathTruth, leaf: Leaf) -> bool | None:
-    if text == accepted:
-        return True
-    if truth.unit is None:
-        return _equal(text, accepted, truth.tolerance, leaf)
-    wanted = unit(truth.unit)
-    text, given = without_unit(text, wanted)
-    value, own = split_unit(accepted)
-    pairs = in_one_unit(text, given, value if own == wanted else accepted, wanted)
-    return _any(_equal(one, other, truth.tolerance, leaf) for one, other in pairs)
 
 
 def _equal(answer: str, accepted: str, tolerance: float | None, leaf: Leaf, depth: int = 0) -> bool | None:
