@@ -132,10 +132,8 @@ class _Found:
             for name, training in sources.trainings.items()
         }
         self.pairs = pairs_to_compare(rows, sources.parameters.pairs)
-        self.first_model, self.first_strategy = (
-            ordered(summary["model"], BASE)[0],
-            ordered(summary["strategy"], VANILLA)[0],
-        )
+        self.first_model = ordered(summary["model"], BASE)[0]
+        self.first_strategy = ordered(summary["strategy"], VANILLA)[0]
         self.by_model = paired_differences(rows, "model", self.first_model)
         self.by_strategy = paired_differences(rows, "strategy", self.first_strategy)
         self.gains, self.spent, self.hurt = marginal_accuracy(self.problems), thinking_spent(rows), falls(self.problems)

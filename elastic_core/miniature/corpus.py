@@ -131,7 +131,10 @@ def _example(rng: random.Random, recipe: Recipe, stage: Stage, problem: Problem)
         if rng.random() < recipe.newline_before_end:
             ending = [ids[grammar.NEWLINE], ids[grammar.END_THINK]]
     kind = _draw_kind(rng, recipe, stage, problem, finished=done[-1] == len(problem.operations))
-    mentioned = _operations_mentioned(thinking, len(problem.operations))
+    # Operations in the thought's current pass: each step of each style names its operation exactly once.
+    num_operations, operations = len(problem.operations), {ids[operation] for operation in grammar.OPERATIONS}
+    total = sum(token in operations for token in thinking)
+    mentioned = total if total <= num_operations else (total - 1) % num_operations + 1
     answer = [*encode(grammar.solution(problem, kind, mentioned)), ids[grammar.EOS]]
     prompt = prompt_ids(problem.question)
     mask = [0] * len(prompt) + [1] * len(thinking) + [0 if cut else 1] * len(ending) + [1] * len(answer)
@@ -173,14 +176,6 @@ def _draw_kind(rng: random.Random, recipe: Recipe, stage: Stage, problem: Proble
     if u < stage.continued + stage.rederived:
         return "derived" if fits else "continued"
     return "direct"
-
-
-def _operations_mentioned(thinking: list[int], num_operations: int) -> int:
-    """Operations in the thought's current pass: each step of each style names its operation exactly once."""
-    ids = vocabulary()
-    operations = {ids[operation] for operation in grammar.OPERATIONS}
-    total = sum(token in operations for token in thinking)
-    return total if total <= num_operations else (total - 1) % num_operations + 1
 
 
 def write_corpus(recipe: Recipe, path: Path) -> None:

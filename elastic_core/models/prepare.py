@@ -79,7 +79,12 @@ def prepare(model: str, to: Path, think: str | None = None, think_end: str | Non
         tokenizer = _with_markers(tokenizer, former, directory)
         _embed(network, tokenizer, [tokenizer.convert_tokens_to_ids(marker) for marker in former])
         _end_text(model, network, tokenizer)
-        _open_thought(tokenizer)
+        # The generation prompt is to end in `<think>` and a newline, if it does not end in `<think>` already.
+        asked = chat_text(tokenizer, "1+1=?")
+        if not asked.rstrip().endswith(THINK):
+            template = tokenizer.get_chat_template().removesuffix("\n")  # jinja itself drops the last newline.
+            tokenizer.chat_template = template + "{{ '" + THINK + "\\n' if add_generation_prompt else '' }}"
+            assert chat_text(tokenizer, "1+1=?") == asked + OPENING, asked
         network.save_pretrained(directory)
         tokenizer.save_pretrained(directory)
         try:
@@ -233,13 +238,3 @@ def _end_text(model: str, network: Any, tokenizer: Any) -> None:
         settings.bos_token_id, settings.pad_token_id = tokenizer.bos_token_id, tokenizer.pad_token_id
     network.config.eos_token_id = tokenizer.eos_token_id
     generation.eos_token_id = ends if len(ends) > 1 else ends[0]
-
-
-def _open_thought(tokenizer: Any) -> None:
-    """Let the generation prompt end in `<think>` and a newline, if it does not end in `<think>` already."""
-    asked = chat_text(tokenizer, "1+1=?")
-    if asked.rstrip().endswith(THINK):
-        return
-    template = tokenizer.get_chat_template().removesuffix("\n")  # jinja itself drops the last newline.
-    tokenizer.chat_template = template + "{{ '" + THINK + "\\n' if add_generation_prompt else '' }}"
-    assert chat_text(tokenizer, "1+1=?") == asked + OPENING, asked

@@ -59,6 +59,13 @@ def write_page(content: ReportContent, path: Path) -> None:
     drawing = draw_problems(rows)
     payload = build_payload(rows, drawing.problems, content.sources.problems)
     style, scripts = styles(*_STYLES), [_asset(name) for name in _SCRIPTS]
+    counts = {
+        ("trajectory", "trajectories"): content.summary["num_trajectories"].sum(),
+        ("benchmark", "benchmarks"): content.summary.n_unique("benchmark"),
+        ("model", "models"): content.summary.n_unique("model"),
+        ("strategy", "strategies"): content.summary.n_unique("strategy"),
+        ("budget", "budgets"): content.summary.n_unique(BUDGET),
+    }
     page = page_of.render(
         title=TITLE,
         method=METHOD,
@@ -73,7 +80,7 @@ def write_page(content: ReportContent, path: Path) -> None:
         scripts=scripts,
         content=content,
         verdicts=_VERDICTS,
-        totals=_totals(content.summary),
+        totals=[(one if count == 1 else many, f"{count:,}") for (one, many), count in counts.items()],
         figures=[(each, as_address(each), each.data.relative_to(content.directory)) for each in content.figures],
         tables=[*content.tables, every_cell(content.summary)],
         partial=is_partial(content.summary),
@@ -107,17 +114,6 @@ def policy(style: str, scripts: Iterable[str]) -> str:
 
 def _digest(source: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
-
-
-def _totals(summary: pl.DataFrame) -> list[tuple[str, str]]:
-    counts = {
-        ("trajectory", "trajectories"): summary["num_trajectories"].sum(),
-        ("benchmark", "benchmarks"): summary.n_unique("benchmark"),
-        ("model", "models"): summary.n_unique("model"),
-        ("strategy", "strategies"): summary.n_unique("strategy"),
-        ("budget", "budgets"): summary.n_unique(BUDGET),
-    }
-    return [(one if count == 1 else many, f"{count:,}") for (one, many), count in counts.items()]
 
 
 def command(setting: Setting, preset: str, places: Mapping[str, str | list[str]]) -> str:
