@@ -96,14 +96,6 @@ def install_program(program: str, package: str, needs_it: str) -> None:
         print(f"install: {package} is missing, and {needs_it}; install it, for example: {advice}", flush=True)
 
 
-def install_postgresql() -> None:
-    """For the test of `elastic up --database`, which starts a server of its own. The package starts one too, which is
-    unasked for on a workstation: it is installed where root works, in containers and on machines made for tests."""
-    packaged = list(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if os.geteuid() == 0 and not packaged and not shutil.which("initdb"):
-        install_package("postgresql")
-
-
 def main() -> None:
     started = time.monotonic()
     engine = sys.argv[1]
@@ -112,7 +104,12 @@ def main() -> None:
     with Path(__file__).open("r+") as itself:
         fcntl.flock(itself, fcntl.LOCK_EX)  # Two commands started at once install one after the other.
         install_program("bwrap", "bubblewrap", "grading programs and the tests of it need it")
-        install_postgresql()
+        # For the test of `elastic up --database`, which starts a server of its own. The package starts one too, which
+        # is unasked for on a workstation: it is installed where root works, in containers and on machines made for
+        # tests.
+        packaged = list(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+        if os.geteuid() == 0 and not packaged and not shutil.which("initdb"):
+            install_package("postgresql")
         if "for-tests" in sys.argv[2:]:  # It is large.
             install_program("chromium", "chromium", "the tests of pages need it")
         wanted = wanted_stamp(engine)

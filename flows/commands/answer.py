@@ -148,7 +148,13 @@ class Follower:
 
     async def generate(self, request: Generate, seed: int) -> Completion:
         """See `Engine`."""
-        self._note(request)
+        # What the request's prefix has beyond the sequence so far was forced by the strategy.
+        pairs = zip(self._sequence, request.prefix, strict=False)
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        self._dropped += tuple((same - len(self._prompt), token) for token in self._sequence[same:])
+        kept = self._forced[: same - len(self._prompt)]
+        self._forced = kept + [True] * (len(request.prefix) - same)
+        self._sequence, self._request = request.prefix, request
         completion = await self._thought.memo.generate(request, seed)
         self._forced += [False] * len(completion.tokens)
         self._sequence, self._request = request.prefix + completion.tokens, None
@@ -162,15 +168,6 @@ class Follower:
         forced = (*self._forced, *(False for _ in coming))
         finishes = ThinkFinish.NOT_APPLICABLE, SolutionFinish.NOT_APPLICABLE
         return Trajectory(self._prompt, ids, forced, start, *finishes, dropped=self._dropped)
-
-    def _note(self, request: Generate) -> None:
-        """What a request's prefix has beyond the sequence so far was forced by the strategy."""
-        pairs = zip(self._sequence, request.prefix, strict=False)
-        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-        self._dropped += tuple((same - len(self._prompt), token) for token in self._sequence[same:])
-        kept = self._forced[: same - len(self._prompt)]
-        self._forced = kept + [True] * (len(request.prefix) - same)
-        self._sequence, self._request = request.prefix, request
 
     def _coming(self, request: Generate) -> tuple[int, ...]:
         """The tokens that the memo knows, then those of the draw under way if it continues them."""

@@ -150,22 +150,19 @@ def build_payload(rows: pl.LazyFrame, drawn: pl.DataFrame, problems: Problems, m
             break
         chunks[key] = chunk
     held = sorted(chunks, key=_natural)
-    index = pl.concat(parts[key] for key in held)
-    return Payload(_packed(_index(held, parts, index)), [chunks[key] for key in held], index.height)
-
-
-def _index(held: Sequence[Key], parts: Mapping[Any, pl.DataFrame], rows: pl.DataFrame) -> dict[str, Any]:
-    return {
+    listed = pl.concat(parts[key] for key in held)
+    index = {
         "problems": {
             "benchmark": [benchmark for benchmark, _ in held],
             "id": [problem for _, problem in held],
             "rows": [parts[key].height for key in held],
         },
-        "numbers": {name: rows[name].to_list() for name in _NUMBERS},
-        "names": {name: _coded(rows[name]) for name in _NAMES},
+        "numbers": {name: listed[name].to_list() for name in _NUMBERS},
+        "names": {name: _coded(listed[name]) for name in _NAMES},
         "phrase": {"before": FINAL_ANSWER_BEFORE, "after": FINAL_ANSWER_AFTER},
         "wording": WORDING,
     }
+    return Payload(_packed(index), [chunks[key] for key in held], listed.height)
 
 
 def _coded(names: pl.Series) -> dict[str, list[Any]]:

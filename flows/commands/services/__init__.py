@@ -93,7 +93,16 @@ def up(parameters: ServicesParameters) -> None:
         raise UserError(f"{project} has no prefect.yaml; run `elastic up` in the directory of the repository")
     server = None if parameters.database is None else database_server(parameters.database)
     if server:
-        _require_databases(server)
+        import psycopg2
+
+        login = {"host": server.host, "port": server.port, "user": server.username, "password": server.password}
+        for name in _DATABASES:
+            try:
+                psycopg2.connect(**login, dbname=name, connect_timeout=10).close()
+            except psycopg2.OperationalError as error:
+                reason = " ".join(str(error).split())
+                wanted = f"--database: no database {name} to work with ({reason})"
+                raise UserError(f"{wanted}; see docs/operate.md") from None
     directory = parameters.directory
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.chmod(0o700)
@@ -157,18 +166,6 @@ def database_server(address: str) -> URL:
         "--database (or ELASTIC_DATABASE) is not the address of a PostgreSQL server: expected postgresql://"
         "USER:PASSWORD@HOST:PORT, special characters of the password as %XX, and nothing behind the port"
     )
-
-
-def _require_databases(server: URL) -> None:
-    import psycopg2
-
-    login = {"host": server.host, "port": server.port, "user": server.username, "password": server.password}
-    for name in _DATABASES:
-        try:
-            psycopg2.connect(**login, dbname=name, connect_timeout=10).close()
-        except psycopg2.OperationalError as error:
-            reason = " ".join(str(error).split())
-            raise UserError(f"--database: no database {name} to work with ({reason}); see docs/operate.md") from None
 
 
 def _database_url(server: URL, driver: str, name: str) -> str:
