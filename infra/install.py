@@ -42,16 +42,6 @@ def refuse_unfit_machine(engine: str) -> None:
         )
 
 
-def wanted_stamp(engine: str) -> dict[str, str]:
-    """Digests of everything .venv depends on: of the environment, and of this project in it."""
-    lock = (ROOT / "infra" / "requirements" / f"{engine}.txt").read_text()
-    sources = {
-        "environment": "\n".join([engine, lock, sys.version, str(ROOT)]),
-        "project": (ROOT / "pyproject.toml").read_text(),
-    }
-    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sources.items()}
-
-
 def pip(*arguments: str) -> None:
     """Install with .venv's pip. --no-deps: the lock is complete, and the overrides it was made with hold only so."""
     command = [str(VENV / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "--no-deps", "-qq"]
@@ -112,7 +102,13 @@ def main() -> None:
             install_package("postgresql")
         if "for-tests" in sys.argv[2:]:  # It is large.
             install_program("chromium", "chromium", "the tests of pages need it")
-        wanted = wanted_stamp(engine)
+        # Digests of everything .venv depends on: of the environment, and of this project in it.
+        lock = (ROOT / "infra" / "requirements" / f"{engine}.txt").read_text()
+        sources = {
+            "environment": "\n".join([engine, lock, sys.version, str(ROOT)]),
+            "project": (ROOT / "pyproject.toml").read_text(),
+        }
+        wanted = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sources.items()}
         found = dict(line.split() for line in STAMP.read_text().splitlines()) if STAMP.exists() else {}
         # An interpreter that was upgraded away leaves a dangling link behind a good stamp.
         if found == wanted and (VENV / "bin" / "python").exists():

@@ -125,7 +125,11 @@ class _Found:
         self.rows = rows
         self.problems = cell_problems(rows)
         self.summary = summary = summarize_problems(self.problems)
-        self.beside = _with_parallel(summary, self.problems, rows, sources.parameters.parallel)
+        # Each cell of thinking in parallel rests on all rows of a cell of separate budgeting.
+        given, place = [Parallel.parse(name) for name in sources.parameters.parallel], ["model", "benchmark"]
+        counts = summary.filter(strategy=SEPARATE).group_by(place).agg(pl.col("num_trajectories").max())
+        found = summarize_problems(parallel_problems(rows, self.problems, given)).drop("num_trajectories")
+        self.beside = pl.concat([summary, found.join(counts, on=place).select(summary.columns)])
         # Seeds of one training differ in what it went through, not in what it is.
         self.trainings = {
             without_seed(name)[0]: replace(training, base=training.base and without_seed(training.base)[0])
@@ -217,15 +221,6 @@ def _whole(sources: ReportSources) -> tuple[pl.DataFrame, Whole]:
             "nothing can be reported before the sweep is further (elastic sweep status says how far it is)"
         )
     return rows, whole
-
-
-def _with_parallel(summary: pl.DataFrame, problems: pl.DataFrame, rows: pl.DataFrame, names: list[str]) -> pl.DataFrame:
-    """Cells of thinking in parallel beside all others. Each rests on all rows of a cell of separate budgeting."""
-    found = summarize_problems(parallel_problems(rows, problems, [Parallel.parse(name) for name in names]))
-    place = ["model", "benchmark"]
-    counts = summary.filter(strategy=SEPARATE).group_by(place).agg(pl.col("num_trajectories").max())
-    found = found.drop("num_trajectories").join(counts, on=place).select(summary.columns)
-    return pl.concat([summary, found])
 
 
 def guesses(problems: Iterable[Problem]) -> dict[str, float]:

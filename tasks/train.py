@@ -147,16 +147,20 @@ class _Lines:
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
-        self._run = get_run_logger()
-        # To Prefect, where they are read beside the run. In the terminal they would drown the progress bar.
-        self._job = logging.getLogger("elastic.training.job")
-        if not self._job.handlers:
-            self._job.addHandler(APILogHandler())
-            self._job.setLevel(logging.INFO)
-            self._job.propagate = False
+        self._job, self._run = _job_logger(), get_run_logger()
 
     def pass_on(self, line: str) -> None:
         self._job.info(line)
         if warning := line.partition(WARNING)[2].strip():
             self._run.warning(warning)
             self.warnings.append(warning)
+
+
+def _job_logger() -> logging.Logger:
+    """Sends lines to Prefect, where they are read beside the run. In the terminal they would drown the progress bar."""
+    logger = logging.getLogger("elastic.training.job")
+    if not logger.handlers:
+        logger.addHandler(APILogHandler())
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+    return logger

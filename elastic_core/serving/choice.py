@@ -84,7 +84,14 @@ def choose_levels(rows: pl.DataFrame, margin: float = MARGIN) -> Choice:
     free = problems.filter(strategy=FREE).join(whole, on="problem", how="semi")
     problems = pl.concat([*sides.values(), *([free] if free.height == whole.height else [])])
     chosen, num_frontier, rule = _chosen(problems, margin)
-    crossed, gains = _cross_fitted(problems, sides, chosen, margin), _gains(sides)
+    crossed = _cross_fitted(problems, sides, chosen, margin)
+    # Accuracy of the first over the second of each two budgets.
+    pairs, gains = list(combinations(sides, 2)), {}
+    together = differences_together([(sides[first], sides[second]) for first, second in pairs])
+    for (first, second), one in zip(pairs, together, strict=True):
+        mean, low, high = (round(value, 6) for value in one[:3])
+        gains[first, second] = Gain(mean=mean, low=low, high=high)
+        gains[second, first] = Gain(mean=-mean, low=-high, high=-low)
     below = {upper: gains[chosen[upper], chosen[lower]] for lower, upper in pairwise(chosen)}
     levels = {effort: _level(sides[cell], rows, crossed[effort], below.get(effort)) for effort, cell in chosen.items()}
     loss = rule if isinstance(rule, Reason) else Gain(**{end: round(rule[name], 6) for end, name in _LOSS.items()})
@@ -143,18 +150,6 @@ def _cross_fitted(
         mean, low, high = np.mean([each[:3] for each in estimates], axis=0).tolist()
         crossed[effort] = estimates[0]._replace(mean=mean, low=low, high=high)
     return crossed
-
-
-def _gains(sides: dict[_Cell, pl.DataFrame]) -> dict[tuple[_Cell, _Cell], Gain]:
-    """Accuracy of the first over the second of each two budgets."""
-    pairs = list(combinations(sides, 2))
-    found = {}
-    together = differences_together([(sides[first], sides[second]) for first, second in pairs])
-    for (first, second), one in zip(pairs, together, strict=True):
-        mean, low, high = (round(value, 6) for value in one[:3])
-        found[first, second] = Gain(mean=mean, low=low, high=high)
-        found[second, first] = Gain(mean=-mean, low=-high, high=-low)
-    return found
 
 
 def _level(side: pl.DataFrame, rows: pl.DataFrame, accuracy: Estimate, gain: Gain | None) -> Level:

@@ -182,7 +182,9 @@ def record(entry: UserDataset, *, leave_out: bool, tokenizer: Path | None) -> st
     entry = user_dataset.recognised(entry)
     solved = list(clean(replace(entry, form="problems")))
     num, wrong = sum(rows.height for rows in solved), user_dataset.ungraded(solved)
-    listed = _listed(entry, wrong)
+    kind = "line" if Path(entry.file).suffix in (".jsonl", ".ndjson") else "row"
+    named = [f"{kind} {row} {answer[:40]!r}" for row, answer in wrong[:_LISTED]]
+    listed = ", ".join([*named, *(["…"] if len(wrong) > _LISTED else [])])
     if wrong and not leave_out:
         raise UserError(
             f"{entry.file}: {len(wrong)} of {num} answers are not accepted by the grader even when a response repeats "
@@ -204,12 +206,6 @@ def record(entry: UserDataset, *, leave_out: bool, tokenizer: Path | None) -> st
         following = f"elastic run prepare-data --preset P --set data.{role}='[\"{entry.name}\"]'"
     added = f"{entry.name}: {num - len(wrong)} rows, {what}{left_out}; copied to {records / recorded.file}"
     return "\n".join([*shown, added, f"next: {following}"])
-
-
-def _listed(entry: UserDataset, wrong: Sequence[tuple[int, str]]) -> str:
-    kind = "line" if Path(entry.file).suffix in (".jsonl", ".ndjson") else "row"
-    named = [f"{kind} {row} {answer[:40]!r}" for row, answer in wrong[:_LISTED]]
-    return ", ".join([*named, *(["…"] if len(wrong) > _LISTED else [])])
 
 
 def _as_prompts(frames: Sequence[pl.DataFrame], tokenizer: Path | None) -> list[str]:

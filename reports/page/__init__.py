@@ -23,7 +23,7 @@ from elastic_core.budget import Budget
 from elastic_core.engines.endpoint import is_endpoint
 from elastic_core.system.files import Markdown, escaped, write_text
 from elastic_core.trajectory import BUDGET
-from reports.content import Claim, ReportContent, ReportFigure, Setting, Verdict
+from reports.content import ReportContent, ReportFigure, Setting, Verdict
 from reports.page.chart import CAPTION, DRAWING, main_chart
 from reports.page.payload import build_payload, draw_problems
 from reports.summary import is_partial, partial
@@ -158,7 +158,7 @@ def as_address(figure: ReportFigure) -> str:
 
 def _markdown(content: ReportContent, figures: list[tuple[str, str, str]]) -> str:
     text = template("report.md.j2", keep_trailing_newline=True, autoescape=False, finalize=escaped)
-    summary = content.summary.with_columns(partial=partial())
+    summary, counts = content.summary.with_columns(partial=partial()), Counter(each.verdict for each in content.claims)
     return text.render(
         method=METHOD,
         brief=" ".join(content.brief),
@@ -168,7 +168,10 @@ def _markdown(content: ReportContent, figures: list[tuple[str, str, str]]) -> st
         coverage=content.coverage,
         provenance=[(name, one_line(value)) for name, value in content.sources.provenance.items()],
         figures=figures,
-        counted=_counted(content.claims),
+        counted=(
+            f"{counts[Verdict.HOLDS]} hold, {counts[Verdict.FAILS]} do not, {counts[Verdict.UNDECIDED]} are undecided, "
+            f"{counts[Verdict.NOT_MEASURED]} could not be measured."
+        ),
         shown=lambda verdict: Markdown(f"**{verdict}**" if verdict is Verdict.FAILS else verdict),
         claims=content.claims,
         partial=is_partial(content.summary),
@@ -211,14 +214,6 @@ def _table(cells: pl.DataFrame, show: Callable[[dict[str, Any]], str]) -> Markdo
         shown.setdefault(budget, {})[cell["model"], cell["strategy"]] = show(cell)
     header = ["budget", *(f"{model}, {plain(strategy)}" for model, strategy in columns)]
     return grid(header, [[budget, *(values.get(column, "") for column in columns)] for budget, values in shown.items()])
-
-
-def _counted(claims: list[Claim]) -> str:
-    counts = Counter(claim.verdict for claim in claims)
-    return (
-        f"{counts[Verdict.HOLDS]} hold, {counts[Verdict.FAILS]} do not, {counts[Verdict.UNDECIDED]} are undecided, "
-        f"{counts[Verdict.NOT_MEASURED]} could not be measured."
-    )
 
 
 def template(name: str, **options: Any) -> Template:

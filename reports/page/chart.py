@@ -115,8 +115,11 @@ def main_chart(priced: pl.DataFrame, settings: Iterable[Setting], unit: str) -> 
         name, scale, outstanding = part["benchmark"][0], _Scale(part["tokens_mean"].to_list()), _outstanding(part)
         points = [_point(cell, scale, models, strategies, advised, unit, outstanding) for cell in part.to_dicts()]
         lines = sorted(_lines(part, scale, models, outstanding), key=lambda line: not line.faint)
-        steps, ticks = _steps(part, scale), scale.ticks()
-        panels.append(Panel(name, sampled(part), lines, sorted(points), steps, ticks, scale.up()))
+        # As accurate as the cell before, until the next one is reached.
+        best = part.filter("frontier").sort("tokens_mean").select("tokens_mean", "avg_at_k").rows()
+        first, *rest = [(scale.x(tokens), scale.y(accuracy)) for tokens, accuracy in best]
+        steps = f"M{first[0]},{first[1]}" + "".join(f"H{x}V{y}" for x, y in rest) + f"H{WIDTH - _RIGHT}"
+        panels.append(Panel(name, sampled(part), lines, sorted(points), steps, scale.ticks(), scale.up()))
     return Chart(panels, models, strategies)
 
 
@@ -199,10 +202,3 @@ def _lines(
         places = " ".join(f"{scale.x(x)},{scale.y(y)}" for x, y in line.select("tokens_mean", "avg_at_k").iter_rows())
         name = str(model), str(strategy)
         yield Line(*name, models[name[0]], f"M{places}", name not in outstanding)
-
-
-def _steps(cells: pl.DataFrame, scale: _Scale) -> str:
-    """The frontier of a benchmark: as accurate as the cell before, until the next one is reached."""
-    best = cells.filter("frontier").sort("tokens_mean").select("tokens_mean", "avg_at_k").rows()
-    first, *rest = [(scale.x(tokens), scale.y(accuracy)) for tokens, accuracy in best]
-    return f"M{first[0]},{first[1]}" + "".join(f"H{x}V{y}" for x, y in rest) + f"H{WIDTH - _RIGHT}"

@@ -204,11 +204,16 @@ def _mlflow(parameters: ServicesParameters, held: Mapping[str, str], database: U
         *(sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"),
         *("--artifacts-destination", str(runs / "mlartifacts"), "--app-name", "basic-auth"),
     ]
+    # MLflow keeps its users apart from its runs, and without a cache takes half a second to hash a password.
+    file = parameters.directory / "mlflow.ini"
+    users = str(parameters.directory / "mlflow-users.db").replace("%", "%%")
+    options = {"default_permission": "READ", "database_uri": f"sqlite:///{users}", "auth_cache_ttl_seconds": 60}
+    write_private(file, "[mlflow]\n" + "".join(f"{name} = {value}\n" for name, value in options.items()))
     password = held.get("MLFLOW_TRACKING_PASSWORD") or new_password()
     environment = {
         # The address may hold a password, and every user can read a command line.
         "MLFLOW_BACKEND_STORE_URI": own if url == address else url,
-        "MLFLOW_AUTH_CONFIG_PATH": str(_mlflow_configuration(parameters.directory)),
+        "MLFLOW_AUTH_CONFIG_PATH": str(file),
         "MLFLOW_AUTH_ADMIN_USERNAME": USER,
         "MLFLOW_AUTH_ADMIN_PASSWORD": password,
         "MLFLOW_FLASK_SERVER_SECRET_KEY": new_password(),
@@ -216,15 +221,6 @@ def _mlflow(parameters: ServicesParameters, held: Mapping[str, str], database: U
     login = {"MLFLOW_TRACKING_USERNAME": USER, "MLFLOW_TRACKING_PASSWORD": password}
     clients = {"MLFLOW_TRACKING_URI": address, **login}
     return Plan([Service("mlflow", command, port, address, f"{address}/health")], environment, clients)
-
-
-def _mlflow_configuration(directory: Path) -> Path:
-    """MLflow keeps its users apart from its runs, and without a cache takes half a second to hash a password."""
-    file = directory / "mlflow.ini"
-    users = str(directory / "mlflow-users.db").replace("%", "%%")
-    options = {"default_permission": "READ", "database_uri": f"sqlite:///{users}", "auth_cache_ttl_seconds": 60}
-    write_private(file, "[mlflow]\n" + "".join(f"{name} = {value}\n" for name, value in options.items()))
-    return file
 
 
 def _start(supervisor: Supervisor, planned: Plan, project: Path) -> None:
