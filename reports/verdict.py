@@ -130,7 +130,11 @@ def verdict(problems: pl.DataFrame, claims: Iterable[Claim], responses: Sequence
     remarks = unreadable(responses)
     if _unanswered(responses):
         return " ".join(["Nothing can be read from this comparison.", *remarks])
-    return " ".join([_differences(problems), *_held(claims), *remarks])
+    verdicts = [claim.verdict for claim in claims if claim.verdict is not Verdict.NOT_MEASURED]
+    open_ones = verdicts.count(Verdict.UNDECIDED)
+    undecided = f", {open_ones} {'is' if open_ones == 1 else 'are'} undecided" if open_ones else ""
+    held = f"{verdicts.count(Verdict.HOLDS)} of {len(verdicts)} measurable expectations hold{undecided}."
+    return " ".join([_differences(problems), *([held] if verdicts else []), *remarks])
 
 
 def _unanswered(responses: Sequence[Readable]) -> bool:
@@ -158,15 +162,6 @@ def _differences(problems: pl.DataFrame) -> str:
         counts = f"{one.num_problems} problems, {budgets} budget{'s' if budgets > 1 else ''}"
         shown.append(f"{benchmark} {signed(one)} points ({counts})")
     return f"Accuracy, separate budgeting, {name}, paired: {', '.join(shown)}."
-
-
-def _held(claims: Iterable[Claim]) -> list[str]:
-    verdicts = [claim.verdict for claim in claims if claim.verdict is not Verdict.NOT_MEASURED]
-    if not verdicts:
-        return []
-    open_ones = verdicts.count(Verdict.UNDECIDED)
-    undecided = f", {open_ones} {'is' if open_ones == 1 else 'are'} undecided" if open_ones else ""
-    return [f"{verdicts.count(Verdict.HOLDS)} of {len(verdicts)} measurable expectations hold{undecided}."]
 
 
 def cut_short(rows: pl.DataFrame) -> list[str]:

@@ -25,7 +25,7 @@ from elastic_core.statistics.budgets import comparable, differences_together
 from elastic_core.statistics.cost import on_frontier, p95
 from elastic_core.statistics.estimates import FREE, mean_tokens, problem_table
 from elastic_core.statistics.intervals import Estimate
-from elastic_core.statistics.which_budget import MARGIN, SERVED, Reason, budget_advice, choose_budget
+from elastic_core.statistics.which_budget import MARGIN, SERVED, Reason, budget_advice, choose_budgets
 from elastic_core.trajectory import BUDGET, CELL
 
 COLUMNS = (
@@ -39,7 +39,7 @@ _LOSS = {"mean": "difference", "low": "low", "high": "high"}
 _SPLITS = 5
 _SEED = 0
 _POOLED = {"model": pl.lit("model"), "benchmark": pl.lit("all")}
-"""A model's problems of all benchmarks, as one place of `choose_budget`."""
+"""A model's problems of all benchmarks, as one place of `choose_budgets`."""
 
 _Cell = tuple[int, int]
 """Thinking and solution budget."""
@@ -107,7 +107,7 @@ def _chosen(problems: pl.DataFrame, margin: float) -> tuple[dict[Effort, _Cell],
     accuracy = {row[:2]: row[2] for row in cells.iter_rows()}
     tokens = {row[:2]: row[3] for row in cells.iter_rows()}
     frontier = cells.filter(on_frontier("tokens", "accuracy")).select(BUDGET).rows()
-    rule = choose_budget(budget_advice(problems, margin=margin), problems, "model", "all")
+    rule = choose_budgets(budget_advice(problems, margin=margin), problems)["model", "all"]
     high = frontier[-1] if isinstance(rule, Reason) else (rule["think_budget"], rule["solution_budget"])
     cheaper = [cell for cell in frontier if tokens[cell] < tokens[high]]
     lowest = accuracy[frontier[0]]

@@ -162,21 +162,19 @@ class Follower:
 
     def so_far(self) -> Trajectory:
         """The response as it stands, its finishes not known yet."""
-        coming = () if self._request is None else self._coming(self._request)
+        coming: tuple[int, ...] = ()
+        if (request := self._request) is not None:
+            # The tokens that the memo knows, then those of the draw under way if it continues them.
+            coming = self._thought.memo.known(request).ids
+            if request.prefix + coming == self._thought.prefix:
+                tokens = (*coming, *self._thought.tokens)
+                stop = next((i + 1 for i, token in enumerate(tokens) if token in request.stop), len(tokens))
+                coming = tokens[: stop if request.max_tokens is None else min(stop, request.max_tokens)]
         ids = (*self._sequence, *coming)[len(self._prompt) :]
         start = ids.index(self._think_end) + 1 if self._think_end in ids else None
         forced = (*self._forced, *(False for _ in coming))
         finishes = ThinkFinish.NOT_APPLICABLE, SolutionFinish.NOT_APPLICABLE
         return Trajectory(self._prompt, ids, forced, start, *finishes, dropped=self._dropped)
-
-    def _coming(self, request: Generate) -> tuple[int, ...]:
-        """The tokens that the memo knows, then those of the draw under way if it continues them."""
-        known = self._thought.memo.known(request).ids
-        if request.prefix + known != self._thought.prefix:
-            return known
-        tokens = (*known, *self._thought.tokens)
-        stop = next((i + 1 for i, token in enumerate(tokens) if token in request.stop), len(tokens))
-        return tokens[: stop if request.max_tokens is None else min(stop, request.max_tokens)]
 
 
 @dataclass

@@ -49,7 +49,13 @@ def costs(run: FlowRun) -> Iterator[str]:
 
     given = inputs.sweep, run.settings.engine, inputs.checkpoints, inputs.problems, inputs.templates, inputs.endpoints
     asked = Sweep.of(*given)
-    yield from _cells(asked)
+    request = asked.stage.request
+    own = request.get("strategies_of", {})
+    for strategy in every_strategy(request["strategies"], own):
+        running = [model for model in asked.models if any(cell.strategy == strategy for cell in model.cells)]
+        budgets = [str(cell.budget) for model in running for cell in model.cells if cell.strategy == strategy]
+        of = f" of {', '.join(model.name for model in running)}" if own else ""
+        yield f"  {strategy}{of}: {', '.join(dict.fromkeys(budgets))}"
     table = Table("model", "cells", "rows missing", "tokens at most", "without sharing", "time at most", "disk at most")
     remarks = set()
     for model in asked.models:
@@ -128,17 +134,6 @@ def narrowest(asked: Sweep, target: float, cap: int) -> list[str]:
         return remarks
     then = widest(rows.lazy(), [cell for model in asked.models for cell in model.cells], cap)
     return [*remarks, projection(then, cap)] if then.half_width > target else remarks
-
-
-def _cells(asked: Sweep) -> Iterator[str]:
-    """Strategies with their budgets."""
-    request = asked.stage.request
-    own = request.get("strategies_of", {})
-    for strategy in every_strategy(request["strategies"], own):
-        running = [model for model in asked.models if any(cell.strategy == strategy for cell in model.cells)]
-        budgets = [str(cell.budget) for model in running for cell in model.cells if cell.strategy == strategy]
-        of = f" of {', '.join(model.name for model in running)}" if own else ""
-        yield f"  {strategy}{of}: {', '.join(dict.fromkeys(budgets))}"
 
 
 def _time_and_disk(run: FlowRun, model: SweepModel, most: Bound) -> tuple[str, str, list[str]]:

@@ -39,10 +39,13 @@ def training_curves(trainings: Mapping[str, Training], sheet: plot.Sheet) -> Rep
     if data.is_empty():
         return None
     steps = data["step"].unique().sort().to_list()
+    counts = data.group_by("model", maintain_order=True).agg(pl.col("seed").n_unique()).filter(pl.col("seed") > 1)
+    several = ", ".join(f"{model}: {count}" for model, count in counts.iter_rows())
+    seeds = f" With several seeds ({several}) thin lines are single seeds, and bold ones their mean." if several else ""
     caption = (
         f"{sum(step > 0 for step in steps)} steps. x-axis: training steps, each of a batch of rollouts. Thin lines: "
         f"the mean of one batch; bold lines: the centred mean of {SMOOTHING_STEPS} steps. There are no intervals, "
-        f"because batches differ in their problems.{_seeds(data)}{_validated(data, trainings)}"
+        f"because batches differ in their problems.{seeds}{_validated(data, trainings)}"
     )
     target = plot.figure_files(sheet, "training_curves", "Training under the budget", caption)
     panels = data["panel"].unique(maintain_order=True).to_list()
@@ -90,13 +93,6 @@ def _validated(data: pl.DataFrame, trainings: Mapping[str, Training]) -> str:
         f" Dots: validation on {', '.join(sorted({match[1] for match in found}))}, {counts} problems × "
         f"{' or '.join(map(str, samples))} samples; {first}; no intervals."
     )
-
-
-def _seeds(data: pl.DataFrame) -> str:
-    """What the lines of several seeds are, for the caption."""
-    counts = data.group_by("model", maintain_order=True).agg(pl.col("seed").n_unique()).filter(pl.col("seed") > 1)
-    several = ", ".join(f"{model}: {count}" for model, count in counts.iter_rows())
-    return f" With several seeds ({several}) thin lines are single seeds, and bold ones their mean." if several else ""
 
 
 def _smooth(points: pl.DataFrame, window: int) -> pl.DataFrame:

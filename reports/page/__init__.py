@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 MAX_LINES = 40
 """A longer table is left to its CSV file."""
 
-TITLE = "Accuracy under a token budget"
-
 _STYLES = ("base.css", "brief.css", "chart.css", "tables.css", "figures.css", "reader.css", "detail.css")
 _SCRIPTS = (
     "elements.js", "tables.js", "chart.js", "payload.js", "trajectories.js", "search.js", "text.js", "list.js",
@@ -59,6 +57,11 @@ def write_page(content: ReportContent, path: Path) -> None:
     drawing = draw_problems(rows)
     payload = build_payload(rows, drawing.problems, content.sources.problems)
     style, scripts = styles(*_STYLES), [_asset(name) for name in _SCRIPTS]
+    # What serves the model as advised, and for which benchmarks.
+    commands: dict[str, list[str]] = {}
+    for setting in content.settings:
+        if text := command(setting, content.sources.preset, content.sources.places):
+            commands.setdefault(text, []).append(setting.benchmark)
     counts = {
         ("trajectory", "trajectories"): content.summary["num_trajectories"].sum(),
         ("benchmark", "benchmarks"): content.summary.n_unique("benchmark"),
@@ -67,14 +70,14 @@ def write_page(content: ReportContent, path: Path) -> None:
         ("budget", "budgets"): content.summary.n_unique(BUDGET),
     }
     page = page_of.render(
-        title=TITLE,
+        title="Accuracy under a token budget",
         method=METHOD,
         picked=PICKED,
         chart=main_chart(content.priced, content.settings, content.unit),
         drawing=DRAWING,
         caption=CAPTION,
         settings={each.benchmark: each for each in content.settings},
-        commands=_commands(content),
+        commands=commands,
         policy=policy(style, scripts),
         style=style,
         scripts=scripts,
@@ -123,16 +126,6 @@ def command(setting: Setting, preset: str, places: Mapping[str, str | list[str]]
         return ""
     of = ["--preset", preset] if preset else []
     return shlex.join(["elastic", "serve", *of, "--model", place, "--budget", str(setting.budget)])
-
-
-def _commands(content: ReportContent) -> dict[str, list[str]]:
-    """What serves the model as advised, and for which benchmarks."""
-    found: dict[str, list[str]] = {}
-    for setting in content.settings:
-        text = command(setting, content.sources.preset, content.sources.places)
-        if text:
-            found.setdefault(text, []).append(setting.benchmark)
-    return found
 
 
 def render_markdown(content: ReportContent) -> str:
