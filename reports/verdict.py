@@ -155,8 +155,8 @@ def _differences(problems: pl.DataFrame) -> str:
             ends = [pick(there, key=lambda name: there[name].mean) for pick in (min, max)]
             low, high = (f"{signed(there[name])} ({name.removesuffix(' over base')})" for name in ends)
             ranges.append(f"{benchmark} from {low} to {high} points")
-        models = f"{len(pairs)} models over base, paired, simultaneous"
-        return f"Accuracy, separate budgeting, {models}: {', '.join(ranges)}."
+        compared = f"{len(pairs)} models over base, paired, simultaneous"
+        return f"Accuracy, separate budgeting, {compared}: {', '.join(ranges)}."
     (name, _, found), shown = pairs[0], []
     for benchmark, (one, budgets) in found.items():
         counts = f"{one.num_problems} problems, {budgets} budget{'s' if budgets > 1 else ''}"
