@@ -3,7 +3,6 @@ that differ in a setting, one after the other, then measured side by side in one
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +57,16 @@ def run_ablation(run: FlowRun) -> Path:
         with kept_cluster():
             # These three name the variants, which are no models of the sweep before they are trained.
             single = run.with_changes({"ablation": {}, "report.pairs": [], "sweep.strategies_of": {}})
-            trained = _trained(single, settings.ablation)
+            # The checkpoints to measure, by the names that the sweep has for them.
+            seeds = list(single.settings.training.by_seed)
+            trained: dict[str, str] = {}
+            for seed in seeds:
+                of_seed: dict[str, str] = {}
+                with_seed = {"train.seeds": [seed]} if len(seeds) > 1 else {}
+                for name, variant in settings.ablation.items():
+                    of_seed[name] = str(run_train(single.with_changes({**with_seed, **changes(variant, of_seed)})))
+                    if variant.measure:
+                        trained[seed_name(name, seed) if len(seeds) > 1 else name] = of_seed[name]
             kept = {"sweep.strategies_of": settings.sweep.strategies_of, "report.pairs": settings.report.pairs}
             checkpoints = {**settings.sweep.checkpoints, **trained}
             models = [*settings.sweep.models, *trained]
@@ -68,20 +76,6 @@ def run_ablation(run: FlowRun) -> Path:
 
 
 ablation = for_deployments(run_ablation, "ablation-embedded")
-
-
-def _trained(run: FlowRun, variants: Mapping[str, Variant]) -> dict[str, str]:
-    """The checkpoints to measure, by the names that the sweep has for them."""
-    seeds = list(run.settings.training.by_seed)
-    trained: dict[str, str] = {}
-    for seed in seeds:
-        of_seed: dict[str, str] = {}
-        with_seed = {"train.seeds": [seed]} if len(seeds) > 1 else {}
-        for name, variant in variants.items():
-            of_seed[name] = str(run_train(run.with_changes({**with_seed, **changes(variant, of_seed)})))
-        measured = {name: of_seed[name] for name, variant in variants.items() if variant.measure}
-        trained |= {seed_name(name, seed) if len(seeds) > 1 else name: path for name, path in measured.items()}
-    return trained
 
 
 def changes(variant: Variant, trained: dict[str, str]) -> dict[str, Any]:

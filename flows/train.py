@@ -15,7 +15,6 @@ from elastic_core.miniature.warm_start import BASE
 from elastic_core.models import files as model_files
 from elastic_core.training.grpo.config import compose
 from elastic_core.training.sft import compose_config
-from elastic_core.training.sft_parameters import SftParameters
 from flows.data import build_if_missing
 from flows.runtime.run import FlowRun, for_deployments
 from flows.runtime.settings import Settings
@@ -24,7 +23,7 @@ from tasks.train import train_policy
 from tasks.warm_start import ROWS, Imitation, fine_tune
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
+    pass
 
 
 @flow(name="warm-start", flow_run_name="{run.settings.preset} warm-start", validate_parameters=False)
@@ -77,7 +76,15 @@ def composed(settings: Settings) -> str:
     data = runs / "data" / "KEY"
     with redirect_stdout(sys.stderr):  # verl reports there that its checks passed.
         if settings.train is None and sft is not None:
-            config = _fine_tuning(sft, Path(settings.warm_start.initial), runs / "warm-start" / "KEY")
+            stage = runs / "warm-start" / "KEY"
+            # As many rows as make one step an epoch; how many there are is known once data is built.
+            rows, initial = stage / ROWS, Path(settings.warm_start.initial)
+            config = compose_config(sft.warm_start(initial, rows, sft.batch_size, stage / "run", stage / MODEL))
+            steps = f"{sft.epochs} * (rows // {sft.batch_size})"
+            steps = steps if sft.steps is None else f"min({sft.steps}, {steps})"
+            config.trainer.total_training_steps = config.trainer.total_epochs = steps
+            config.trainer.device = "cpu" if sft.device == "cpu" else "cuda"
+            config.trainer.n_gpus_per_node = sft.gpus
         else:
             parameters, *_ = settings.training.by_seed.values()
             config = compose(
@@ -90,17 +97,6 @@ def composed(settings: Settings) -> str:
                 mlflow=True,
             )
     return OmegaConf.to_yaml(config, resolve=True)
-
-
-def _fine_tuning(sft: SftParameters, initial: Path, stage: Path) -> DictConfig:
-    # As many rows as make one step an epoch; how many there are is known once data is built.
-    config = compose_config(sft.warm_start(initial, stage / ROWS, sft.batch_size, stage / "run", stage / MODEL))
-    steps = f"{sft.epochs} * (rows // {sft.batch_size})"
-    steps = steps if sft.steps is None else f"min({sft.steps}, {steps})"
-    config.trainer.total_training_steps = config.trainer.total_epochs = steps
-    config.trainer.device = "cpu" if sft.device == "cpu" else "cuda"
-    config.trainer.n_gpus_per_node = sft.gpus
-    return config
 
 
 def require_chat_template(settings: Settings, *, fetch: bool = True) -> None:

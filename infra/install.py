@@ -42,16 +42,6 @@ def refuse_unfit_machine(engine: str) -> None:
         )
 
 
-def wanted_stamp(engine: str) -> dict[str, str]:
-    """Digests of everything .venv depends on: of the environment, and of this project in it."""
-    lock = (ROOT / "infra" / "requirements" / f"{engine}.txt").read_text()
-    sources = {
-        "environment": "\n".join([engine, lock, sys.version, str(ROOT)]),
-        "project": (ROOT / "pyproject.toml").read_text(),
-    }
-    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sources.items()}
-
-
 def pip(*arguments: str) -> None:
     """Install with .venv's pip. --no-deps: the lock is complete, and the overrides it was made with hold only so."""
     command = [str(VENV / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "--no-deps", "-qq"]
@@ -96,14 +86,6 @@ def install_program(program: str, package: str, needs_it: str) -> None:
         print(f"install: {package} is missing, and {needs_it}; install it, for example: {advice}", flush=True)
 
 
-def install_postgresql() -> None:
-    """For the test of `elastic up --database`, which starts a server of its own. The package starts one too, which is
-    unasked for on a workstation: it is installed where root works, in containers and on machines made for tests."""
-    packaged = list(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if os.geteuid() == 0 and not packaged and not shutil.which("initdb"):
-        install_package("postgresql")
-
-
 def main() -> None:
     started = time.monotonic()
     engine = sys.argv[1]
@@ -112,10 +94,21 @@ def main() -> None:
     with Path(__file__).open("r+") as itself:
         fcntl.flock(itself, fcntl.LOCK_EX)  # Two commands started at once install one after the other.
         install_program("bwrap", "bubblewrap", "grading programs and the tests of it need it")
-        install_postgresql()
+        # For the test of `elastic up --database`, which starts a server of its own. The package starts one too, which
+        # is unasked for on a workstation: it is installed where root works, in containers and on machines made for
+        # tests.
+        packaged = list(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+        if os.geteuid() == 0 and not packaged and not shutil.which("initdb"):
+            install_package("postgresql")
         if "for-tests" in sys.argv[2:]:  # It is large.
             install_program("chromium", "chromium", "the tests of pages need it")
-        wanted = wanted_stamp(engine)
+        # Digests of everything .venv depends on: of the environment, and of this project in it.
+        lock = (ROOT / "infra" / "requirements" / f"{engine}.txt").read_text()
+        sources = {
+            "environment": "\n".join([engine, lock, sys.version, str(ROOT)]),
+            "project": (ROOT / "pyproject.toml").read_text(),
+        }
+        wanted = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sources.items()}
         found = dict(line.split() for line in STAMP.read_text().splitlines()) if STAMP.exists() else {}
         # An interpreter that was upgraded away leaves a dangling link behind a good stamp.
         if found == wanted and (VENV / "bin" / "python").exists():

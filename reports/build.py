@@ -68,7 +68,12 @@ def build_report(sources: ReportSources, directory: Path) -> ReportContent:
     write_summary_json(content.summary, content.anytime, sources.ratings, directory / "summary.json")
     write_text(directory / "report.md", render_markdown(content))
     write_page(content, directory / "report.html")
-    _replace_earlier(content, earlier)
+    # What an earlier report wrote here and this one did not is no longer true. The directory may hold the user's own
+    # files too.
+    written = [file.relative_to(directory).as_posix() for file in files_of(content)]
+    for name in set(earlier) - set(written):
+        (directory / name).unlink(missing_ok=True)
+    write_text(directory / FILES, json.dumps(written, indent=1) + "\n")
     return content
 
 
@@ -112,16 +117,6 @@ def _is_written(directory: Path, name: Any) -> bool:
     return known and (directory / name).parent.resolve().is_relative_to(directory.resolve())
 
 
-def _replace_earlier(content: ReportContent, earlier: list[str]) -> None:
-    """Remove what an earlier report wrote here and this one did not: a figure that is no longer true. The directory may
-    hold the user's own files too."""
-    listing = content.directory / FILES
-    written = [file.relative_to(content.directory).as_posix() for file in files_of(content)]
-    for name in set(earlier) - set(written):
-        (content.directory / name).unlink(missing_ok=True)
-    write_text(listing, json.dumps(written, indent=1) + "\n")
-
-
 class _Found:
     """What a table shows: `beside` are the cells of `summary` and those of thinking in parallel; differences are from
     the first model and the first strategy."""
@@ -130,17 +125,19 @@ class _Found:
         self.rows = rows
         self.problems = cell_problems(rows)
         self.summary = summary = summarize_problems(self.problems)
-        self.beside = _with_parallel(summary, self.problems, rows, sources.parameters.parallel)
+        # Each cell of thinking in parallel rests on all rows of a cell of separate budgeting.
+        given, place = [Parallel.parse(name) for name in sources.parameters.parallel], ["model", "benchmark"]
+        counts = summary.filter(strategy=SEPARATE).group_by(place).agg(pl.col("num_trajectories").max())
+        found = summarize_problems(parallel_problems(rows, self.problems, given)).drop("num_trajectories")
+        self.beside = pl.concat([summary, found.join(counts, on=place).select(summary.columns)])
         # Seeds of one training differ in what it went through, not in what it is.
         self.trainings = {
             without_seed(name)[0]: replace(training, base=training.base and without_seed(training.base)[0])
             for name, training in sources.trainings.items()
         }
         self.pairs = pairs_to_compare(rows, sources.parameters.pairs)
-        self.first_model, self.first_strategy = (
-            ordered(summary["model"], BASE)[0],
-            ordered(summary["strategy"], VANILLA)[0],
-        )
+        self.first_model = ordered(summary["model"], BASE)[0]
+        self.first_strategy = ordered(summary["strategy"], VANILLA)[0]
         self.by_model = paired_differences(rows, "model", self.first_model)
         self.by_strategy = paired_differences(rows, "strategy", self.first_strategy)
         self.gains, self.spent, self.hurt = marginal_accuracy(self.problems), thinking_spent(rows), falls(self.problems)
@@ -224,15 +221,6 @@ def _whole(sources: ReportSources) -> tuple[pl.DataFrame, Whole]:
             "nothing can be reported before the sweep is further (elastic sweep status says how far it is)"
         )
     return rows, whole
-
-
-def _with_parallel(summary: pl.DataFrame, problems: pl.DataFrame, rows: pl.DataFrame, names: list[str]) -> pl.DataFrame:
-    """Cells of thinking in parallel beside all others. Each rests on all rows of a cell of separate budgeting."""
-    found = summarize_problems(parallel_problems(rows, problems, [Parallel.parse(name) for name in names]))
-    place = ["model", "benchmark"]
-    counts = summary.filter(strategy=SEPARATE).group_by(place).agg(pl.col("num_trajectories").max())
-    found = found.drop("num_trajectories").join(counts, on=place).select(summary.columns)
-    return pl.concat([summary, found])
 
 
 def guesses(problems: Iterable[Problem]) -> dict[str, float]:

@@ -31,8 +31,6 @@ from reports.page import policy, styles, template
 from reports.wording import one_line
 
 CARD = "card.json"
-_PATHS = ("table", "command")
-"""Of the provenance, what has them."""
 _KEYS = {"name", "brief", "date", "models", "benchmarks", "num_trajectories", "records"}
 
 
@@ -41,7 +39,7 @@ def add_report(sources: ReportSources, name: str, site: Path) -> ReportContent:
     when = datetime.now(UTC)
     directory = site / file_name(name)
     # A site is for others to read, who need no paths of this machine.
-    provenance = {key: value for key, value in sources.provenance.items() if key not in _PATHS}
+    provenance = {key: value for key, value in sources.provenance.items() if key not in ("table", "command")}
     content = build_report(replace(sources, provenance=provenance), directory)
     records = write_records(content.summary, sources, when, directory / "every_eval_ever")
     card = {

@@ -30,10 +30,7 @@ import polars as pl
 import polars.selectors as cs
 
 from elastic_core.budget import Budget
-from elastic_core.statistics.accuracy import (
-    mean_score,
-    score_differences,
-)
+from elastic_core.statistics.accuracy import mean_score, score_differences
 from elastic_core.statistics.at_k import maj_at_k_values, mean_rate, pass_at_k_values
 from elastic_core.statistics.cost import WORK, with_work
 from elastic_core.statistics.estimates import (

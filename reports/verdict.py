@@ -130,7 +130,11 @@ def verdict(problems: pl.DataFrame, claims: Iterable[Claim], responses: Sequence
     remarks = unreadable(responses)
     if _unanswered(responses):
         return " ".join(["Nothing can be read from this comparison.", *remarks])
-    return " ".join([_differences(problems), *_held(claims), *remarks])
+    verdicts = [claim.verdict for claim in claims if claim.verdict is not Verdict.NOT_MEASURED]
+    open_ones = verdicts.count(Verdict.UNDECIDED)
+    undecided = f", {open_ones} {'is' if open_ones == 1 else 'are'} undecided" if open_ones else ""
+    held = f"{verdicts.count(Verdict.HOLDS)} of {len(verdicts)} measurable expectations hold{undecided}."
+    return " ".join([_differences(problems), *([held] if verdicts else []), *remarks])
 
 
 def _unanswered(responses: Sequence[Readable]) -> bool:
@@ -144,32 +148,20 @@ def _differences(problems: pl.DataFrame) -> str:
         cells, models = problems.select(CELL).n_unique(), ordered(problems["model"], BASE)
         return f"Nothing can be compared in the {cells} cells of {', '.join(models)}."
     if len(pairs) > 1:
-        return _spread(pairs)
+        # The least and the greatest difference on each benchmark: naming only the best of many would flatter it.
+        ranges = []
+        for benchmark in dict.fromkeys(benchmark for pair in pairs for benchmark in pair.found):
+            there = {pair.name: pair.found[benchmark].difference for pair in pairs if benchmark in pair.found}
+            ends = [pick(there, key=lambda name: there[name].mean) for pick in (min, max)]
+            low, high = (f"{signed(there[name])} ({name.removesuffix(' over base')})" for name in ends)
+            ranges.append(f"{benchmark} from {low} to {high} points")
+        compared = f"{len(pairs)} models over base, paired, simultaneous"
+        return f"Accuracy, separate budgeting, {compared}: {', '.join(ranges)}."
     (name, _, found), shown = pairs[0], []
     for benchmark, (one, budgets) in found.items():
         counts = f"{one.num_problems} problems, {budgets} budget{'s' if budgets > 1 else ''}"
         shown.append(f"{benchmark} {signed(one)} points ({counts})")
     return f"Accuracy, separate budgeting, {name}, paired: {', '.join(shown)}."
-
-
-def _spread(pairs: Sequence[Pair]) -> str:
-    """The least and the greatest difference on each benchmark: naming only the best of many would flatter it."""
-    ranges = []
-    for benchmark in dict.fromkeys(benchmark for pair in pairs for benchmark in pair.found):
-        there = {pair.name: pair.found[benchmark].difference for pair in pairs if benchmark in pair.found}
-        ends = [pick(there, key=lambda name: there[name].mean) for pick in (min, max)]
-        low, high = (f"{signed(there[name])} ({name.removesuffix(' over base')})" for name in ends)
-        ranges.append(f"{benchmark} from {low} to {high} points")
-    return f"Accuracy, separate budgeting, {len(pairs)} models over base, paired, simultaneous: {', '.join(ranges)}."
-
-
-def _held(claims: Iterable[Claim]) -> list[str]:
-    verdicts = [claim.verdict for claim in claims if claim.verdict is not Verdict.NOT_MEASURED]
-    if not verdicts:
-        return []
-    open_ones = verdicts.count(Verdict.UNDECIDED)
-    undecided = f", {open_ones} {'is' if open_ones == 1 else 'are'} undecided" if open_ones else ""
-    return [f"{verdicts.count(Verdict.HOLDS)} of {len(verdicts)} measurable expectations hold{undecided}."]
 
 
 def cut_short(rows: pl.DataFrame) -> list[str]:

@@ -13,7 +13,7 @@ from prefect.cache_policies import NO_CACHE
 from elastic_core.data.build import DataBuild, build
 from elastic_core.data.dataset import Dataset
 from elastic_core.data.fetch import fetch
-from elastic_core.data.problems import MANIFEST, Manifest
+from elastic_core.data.problems import MANIFEST
 from tasks.records.mlflow_tracker import Tracker
 from tasks.records.prefect_artifacts import progress
 from tasks.records.stage_directory import BUILT, Stage, worth_retrying
@@ -39,12 +39,7 @@ def build_data(stage: Stage, tracker: Tracker, parent: str | None, plan: DataBui
         tracker.client.log_artifact(run_id, str(stage.directory / MANIFEST))
         rows = {f"rows/{name}": entry["kept_rows"] for name, entry in manifest["datasets"].items()}
         tracker.log(run_id, metrics=rows)
-    create_table_artifact(_table(manifest), key="data-sets", description=f"Data sets of {stage.label}")
-    return {"manifest": str(stage.directory / MANIFEST), "mlflow_run": run_id, "rows": rows}
-
-
-def _table(manifest: Manifest) -> list[dict[str, Any]]:
-    return [
+    table = [
         {
             "data set": name,
             "split": entry["split"],
@@ -60,3 +55,5 @@ def _table(manifest: Manifest) -> list[dict[str, Any]]:
         }
         for name, entry in manifest["datasets"].items()
     ]
+    create_table_artifact(table, key="data-sets", description=f"Data sets of {stage.label}")
+    return {"manifest": str(stage.directory / MANIFEST), "mlflow_run": run_id, "rows": rows}

@@ -148,6 +148,12 @@ def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSour
         for name, count in repeated.items()
     }
     trainings, trained_by = _trainings(preset, manifest)
+    # What the sweep measured of its engines, by model.
+    latency = {}
+    for name in manifest.models:
+        if (file := throughput_file(place.parent, name)).exists() and (seconds := Throughput.read(file).latency):
+            turn, read, written = seconds
+            latency[name] = CostModel(read, 0.0, written, turn)
     attempts = rows.filter(pl.col("benchmark") == codeforces.BENCHMARK).select(*KEY, "score").collect()
     rated = _rated(attempts, files, preset.parent)
     if not attempts.is_empty():
@@ -158,7 +164,7 @@ def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSour
         trainings=trainings,
         asked=None if sweep is None else asked_for(sweep, rows, problems),
         problems=problems,
-        latency=_latency(place.parent, manifest.models),
+        latency=latency,
         provenance={
             "models": manifest.models,
             "benchmarks": manifest.benchmarks,
@@ -177,16 +183,6 @@ def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSour
         ratings=codeforces.rating_table(rated or []),
         preset=preset.name,
     )
-
-
-def _latency(sweep: Path, models: Iterable[str]) -> dict[str, CostModel]:
-    """What the sweep measured of its engines, by model."""
-    found = {}
-    for name in models:
-        if (file := throughput_file(sweep, name)).exists() and (seconds := Throughput.read(file).latency):
-            turn, read, written = seconds
-            found[name] = CostModel(read, 0.0, written, turn)
-    return found
 
 
 def _rated(attempts: pl.DataFrame, files: Mapping[str, Path], runs: Path) -> list[codeforces.RatedCell] | None:

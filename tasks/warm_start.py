@@ -18,7 +18,7 @@ from prefect import get_run_logger, task
 from elastic_core.miniature.warm_start import BASE, prepare
 from elastic_core.models.files import num_threads
 from elastic_core.reasonflux.chat_templates import fitting_template
-from elastic_core.reasonflux.sft import RowsReport, unused_fields, write_rows
+from elastic_core.reasonflux.sft import unused_fields, write_rows
 from elastic_core.system.network import HOST, ON_LOOPBACK
 from elastic_core.system.processes import end_with_parent
 from elastic_core.system.retry import ProcessLost
@@ -57,13 +57,20 @@ def fine_tune(stage: Stage, tracker: Tracker, parent: str | None, imitation: Imi
             config = warm_start_config(stage.inputs["warm_start"], directory)
             launch = Launch(threads=num_threads(config.model))
         else:
-            report = _write_rows(imitation, directory)
+            from transformers import AutoTokenizer
+
+            sft, conversations = imitation.parameters, imitation.conversations
+            tokenizer = AutoTokenizer.from_pretrained(imitation.model)
+            template = fitting_template(sft.chat_template, tokenizer)
+            report = write_rows(conversations, tokenizer, template, sft.cutoff, directory / ROWS)
+            get_run_logger().info("%s: %s", conversations.stem, report)
+            if unused := unused_fields(imitation.sources):
+                found = ", ".join(f"{name} ({rows} rows)" for name, rows in unused.items())
+                get_run_logger().warning("%s: fields that training does not read: %s", conversations.stem, found)
             tracker.log(run_id, metrics={f"rows/{name}": count for name, count in asdict(report).items()})
-            config = imitation.parameters.warm_start(
-                imitation.model, directory / ROWS, report.num_rows, directory / "run", directory / MODEL
-            )
-            threads = num_threads(imitation.model)
-            launch = Launch(imitation.parameters.device == "cpu", imitation.parameters.gpus, threads)
+            paths = directory / "run", directory / MODEL
+            config = sft.warm_start(imitation.model, directory / ROWS, report.num_rows, *paths)
+            launch = Launch(sft.device == "cpu", sft.gpus, num_threads(imitation.model))
         if not is_finished(config):
             file = directory / "config.json"
             file.write_text(config.model_dump_json(indent=2))
@@ -72,19 +79,6 @@ def fine_tune(stage: Stage, tracker: Tracker, parent: str | None, imitation: Imi
                 for step in _steps(launch, file, directory / "train.log", environment):
                     shown.reach(step)
     return {"model": str(config.output_dir), "mlflow_run": run_id, "steps": config.total_steps}
-
-
-def _write_rows(imitation: Imitation, directory: Path) -> RowsReport:
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(imitation.model)
-    template = fitting_template(imitation.parameters.chat_template, tokenizer)
-    report = write_rows(imitation.conversations, tokenizer, template, imitation.parameters.cutoff, directory / ROWS)
-    get_run_logger().info("%s: %s", imitation.conversations.stem, report)
-    if unused := unused_fields(imitation.sources):
-        found = ", ".join(f"{name} ({rows} rows)" for name, rows in unused.items())
-        get_run_logger().warning("%s: fields that training does not read: %s", imitation.conversations.stem, found)
-    return report
 
 
 def warm_start_config(settings: dict[str, Any], directory: Path) -> WarmStart:

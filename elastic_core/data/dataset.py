@@ -16,7 +16,6 @@ from typing import Any, Literal
 import polars as pl
 
 Split = Literal["train", "validation", "evaluation", "reference"]
-Domain = Literal["math", "code", "science", "arithmetic", "templates"]
 
 
 @dataclass(frozen=True)
@@ -178,7 +177,7 @@ class Dataset:
     files: tuple[SourceFile, ...]
     licence: str
     split: Split  # "train" is trained on, "validation" watched meanwhile, "evaluation" reported, "reference" looked up
-    domain: Domain
+    domain: Literal["math", "code", "science", "arithmetic", "templates"]
     map: Mapper
     rows: int | None = None  # expected in the clean table; None where upstream does not say
     form: Form = Form.PROBLEMS

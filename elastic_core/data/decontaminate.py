@@ -130,7 +130,10 @@ class Ngrams:
         split = normalized.str.extract_all(r"\w+")
         words = split.explode().drop_nulls()  # An empty list becomes a null.
         rows = np.repeat(np.arange(len(questions), dtype=np.uint32), split.list.len().to_numpy())
-        hashes = _rolling_hashes(words.hash().to_numpy(), length)
+        # A polynomial of the hashes of `length` consecutive words, modulo 2^64, for every word they can begin with.
+        of_words, hashes = words.hash().to_numpy(), np.zeros(max(len(words) - length + 1, 0), dtype=np.uint64)
+        for offset in range(length):
+            hashes = hashes * _MULTIPLIER + of_words[offset : offset + len(hashes)]
         starts = np.flatnonzero(rows[: len(hashes)] == rows[length - 1 :])  # Those that end in the same question.
         return cls(normalized, words, length, starts, rows[starts], hashes[starts])
 
@@ -164,14 +167,6 @@ def _normalize(questions: pl.Series) -> pl.Series:
     """Lower case, white space as single spaces and none at the ends; punctuation stays, as 36+6-4 is not 36-6+4."""
     assert not questions.null_count()
     return questions.str.to_lowercase().str.replace_all(r"\s+", " ").str.strip_chars(" ")
-
-
-def _rolling_hashes(words: np.ndarray, length: int) -> np.ndarray:
-    """A polynomial of the hashes of `length` consecutive words, modulo 2^64, for every word they can begin with."""
-    hashes = np.zeros(max(len(words) - length + 1, 0), dtype=np.uint64)
-    for offset in range(length):
-        hashes = hashes * _MULTIPLIER + words[offset : offset + len(hashes)]
-    return hashes
 
 
 def _equal_questions(train: Ngrams, evaluation: Ngrams) -> pl.DataFrame:

@@ -44,7 +44,12 @@ def read_batches(file: Path, fields: Fields | None) -> Iterator[pl.DataFrame]:
     if file.suffix not in readers:
         raise BadRow(None, f"unknown format {file.suffix!r}; expected one of {', '.join(readers)}")
     if fields is None:
-        yield _elements(file.read_bytes())
+        document = _parse(file.read_bytes().removeprefix(_BOM))
+        if not isinstance(document, dict | list):
+            raise BadRow(None, f"found {kind_of(document)}; expected a JSON list or object")
+        items = document.items() if isinstance(document, dict) else ((None, value) for value in document)
+        rows = [(key, orjson.dumps(value).decode()) for key, value in items]
+        yield _numbered(pl.DataFrame(rows, schema={"key": pl.String, "json": pl.String}, orient="row"))
     else:
         yield from readers[file.suffix](file, fields)
 
@@ -167,15 +172,6 @@ def _parquet(file: Path, fields: Fields) -> Iterator[pl.DataFrame]:
         rows = pl.DataFrame(batch).select(columns)
         yield _numbered(rows, first=done + 1)
         done += rows.height
-
-
-def _elements(data: bytes) -> pl.DataFrame:
-    document = _parse(data.removeprefix(_BOM))
-    if not isinstance(document, dict | list):
-        raise BadRow(None, f"found {kind_of(document)}; expected a JSON list or object")
-    items = document.items() if isinstance(document, dict) else ((None, value) for value in document)
-    rows = [(key, orjson.dumps(value).decode()) for key, value in items]
-    return _numbered(pl.DataFrame(rows, schema={"key": pl.String, "json": pl.String}, orient="row"))
 
 
 def _numbered(rows: pl.DataFrame, numbers: Sequence[int] | None = None, first: int = 1) -> pl.DataFrame:

@@ -88,8 +88,16 @@ class UserDataset:
         rows = self._used(raw)
         missing = f"{self.answer}: nothing before `#### N`; expected a rationale"
         bad_rows(rows.select(ROW, self.answer), _thought(self.answer).fill_null("").str.strip_chars() == "", missing)
+        # The question, and as response the rationale in think tags and then `The answer is \boxed{N}.`
+        thought = _thought(self.answer).str.replace_all(_MARKS, "").str.strip_chars()
+        end = pl.lit("\n</think>\n\nThe answer is \\boxed{")
+        response = pl.concat_str(pl.lit("<think>\n"), thought, end, _truth(self.answer), pl.lit("}."))
+        messages = pl.concat_list(
+            pl.struct(role=pl.lit("user"), content=pl.col(self.question).str.strip_chars()),
+            pl.struct(role=pl.lit("assistant"), content=response),
+        )
         identifier = pl.col(self.id or ROW).cast(pl.String).alias("id")
-        return rows.select(identifier, _messages(self.question, self.answer).alias("messages"), ROW).cast(CONVERSATIONS)
+        return rows.select(identifier, messages.alias("messages"), ROW).cast(CONVERSATIONS)
 
 
 def validate(dataset: UserDataset) -> None:
@@ -189,15 +197,3 @@ def _truth(answer: str) -> pl.Expr:
     """What the last line gives, a number without commas between its thousands."""
     given = pl.col(answer).str.strip_chars().str.extract(_RATIONALE, 2).str.strip_chars()
     return pl.when(given.str.contains(_THOUSANDS)).then(given.str.replace_all(",", "")).otherwise(given)
-
-
-def _messages(question: str, answer: str) -> pl.Expr:
-    r"""The question, and as response the rationale in think tags and then `The answer is \boxed{N}.`"""
-    thought = _thought(answer).str.replace_all(_MARKS, "").str.strip_chars()
-    response = pl.concat_str(
-        pl.lit("<think>\n"), thought, pl.lit("\n</think>\n\nThe answer is \\boxed{"), _truth(answer), pl.lit("}.")
-    )
-    return pl.concat_list(
-        pl.struct(role=pl.lit("user"), content=pl.col(question).str.strip_chars()),
-        pl.struct(role=pl.lit("assistant"), content=response),
-    )

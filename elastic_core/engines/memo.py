@@ -68,10 +68,6 @@ class ContinuationMemo:
         with Turn(self._order, request.prefix) as turn:
             return await self.answer(request, seed, turn)
 
-    def of_turn(self, turn: Turn) -> Engine:
-        """The memo as one rollout asks it, request by request."""
-        return _OfTurn(self, turn)
-
     async def answer(self, request: Generate, seed: int, turn: Turn) -> Completion:
         if request.budget is not None:  # The engine forces tokens of its own: those are no draws.
             return await self._draw(request, seed)
@@ -148,7 +144,9 @@ class ContinuationMemo:
 
 
 @dataclass(frozen=True)
-class _OfTurn:
+class OfTurn:
+    """The memo as one rollout asks it, request by request."""
+
     memo: ContinuationMemo
     turn: Turn
 

@@ -117,7 +117,12 @@ def _example(rng: random.Random, recipe: Recipe, stage: Stage, problem: Problem)
     ids = vocabulary()
     style = rng.choices(STYLES, stage.styles)[0]
     num_rechecks = grammar.draw_rechecks(rng, style, recipe.rechecks)
-    thinking, done = _encode_thought(problem, style, num_rechecks)
+    thinking: list[int] = []
+    done = [0]  # For every prefix length k the operations of the first pass completed within k tokens.
+    for segment in grammar.thought(problem, style, num_rechecks):
+        piece = encode(segment.text)
+        thinking += piece
+        done += [done[-1]] * (len(piece) - 1) + [segment.operations_done]
     ending = [ids[grammar.END_THINK]]
     cut = rng.random() < stage.cut
     if cut:
@@ -126,7 +131,10 @@ def _example(rng: random.Random, recipe: Recipe, stage: Stage, problem: Problem)
         if rng.random() < recipe.newline_before_end:
             ending = [ids[grammar.NEWLINE], ids[grammar.END_THINK]]
     kind = _draw_kind(rng, recipe, stage, problem, finished=done[-1] == len(problem.operations))
-    mentioned = _operations_mentioned(thinking, len(problem.operations))
+    # Operations in the thought's current pass: each step of each style names its operation exactly once.
+    num_operations, operations = len(problem.operations), {ids[operation] for operation in grammar.OPERATIONS}
+    total = sum(token in operations for token in thinking)
+    mentioned = total if total <= num_operations else (total - 1) % num_operations + 1
     answer = [*encode(grammar.solution(problem, kind, mentioned)), ids[grammar.EOS]]
     prompt = prompt_ids(problem.question)
     mask = [0] * len(prompt) + [1] * len(thinking) + [0 if cut else 1] * len(ending) + [1] * len(answer)
@@ -149,17 +157,6 @@ def _guided_example(rng: random.Random, recipe: Recipe, stage: Stage, problem: P
     return Example(ids, mask, stage.name, problem.question, kinds[-1], cut, guided=True)
 
 
-def _encode_thought(problem: Problem, style: Style, num_rechecks: int) -> tuple[list[int], list[int]]:
-    """Token ids, and for every prefix length k the operations of the first pass completed within k tokens."""
-    thinking: list[int] = []
-    done = [0]
-    for segment in grammar.thought(problem, style, num_rechecks):
-        piece = encode(segment.text)
-        thinking += piece
-        done += [done[-1]] * (len(piece) - 1) + [segment.operations_done]
-    return thinking, done
-
-
 def _draw_cut(rng: random.Random, stage: Stage, done: list[int], num_operations: int) -> int:
     """How many tokens of the thought remain."""
     if rng.random() < stage.cut_empty:
@@ -179,14 +176,6 @@ def _draw_kind(rng: random.Random, recipe: Recipe, stage: Stage, problem: Proble
     if u < stage.continued + stage.rederived:
         return "derived" if fits else "continued"
     return "direct"
-
-
-def _operations_mentioned(thinking: list[int], num_operations: int) -> int:
-    """Operations in the thought's current pass: each step of each style names its operation exactly once."""
-    ids = vocabulary()
-    operations = {ids[operation] for operation in grammar.OPERATIONS}
-    total = sum(token in operations for token in thinking)
-    return total if total <= num_operations else (total - 1) % num_operations + 1
 
 
 def write_corpus(recipe: Recipe, path: Path) -> None:

@@ -79,7 +79,12 @@ def prepare(model: str, to: Path, think: str | None = None, think_end: str | Non
         tokenizer = _with_markers(tokenizer, former, directory)
         _embed(network, tokenizer, [tokenizer.convert_tokens_to_ids(marker) for marker in former])
         _end_text(model, network, tokenizer)
-        _open_thought(tokenizer)
+        # The generation prompt is to end in `<think>` and a newline, if it does not end in `<think>` already.
+        asked = chat_text(tokenizer, "1+1=?")
+        if not asked.rstrip().endswith(THINK):
+            template = tokenizer.get_chat_template().removesuffix("\n")  # jinja itself drops the last newline.
+            tokenizer.chat_template = template + "{{ '" + THINK + "\\n' if add_generation_prompt else '' }}"
+            assert chat_text(tokenizer, "1+1=?") == asked + OPENING, asked
         network.save_pretrained(directory)
         tokenizer.save_pretrained(directory)
         try:
@@ -135,18 +140,11 @@ def _former_names(model: str, tokenizer: Any, think: str | None, think_end: str 
         return {THINK: None if think == THINK else think, THINK_END: None if think_end == THINK_END else think_end}
     if all(len(tokenizer.encode(marker, add_special_tokens=False)) == 1 for marker in markers):
         return dict.fromkeys(markers)
-    spare = spare_tokens(tokenizer)
-    return dict(zip(markers, spare[:2] if len(spare) >= 2 else ("", ""), strict=True))
-
-
-def spare_tokens(tokenizer: Any) -> list[str]:
-    """Added tokens that nothing uses, by id."""
     used = {str(token) for token in tokenizer.special_tokens_map.values() if isinstance(token, str)}
-    return [
-        token.content
-        for _, token in sorted(tokenizer.added_tokens_decoder.items())
-        if _SPARE.search(token.content) and token.content not in used and token.content not in tokenizer.chat_template
-    ]
+    added = [token.content for _, token in sorted(tokenizer.added_tokens_decoder.items())]
+    # Added tokens that nothing uses.
+    spare = [each for each in added if _SPARE.search(each) and each not in used and each not in tokenizer.chat_template]
+    return dict(zip(markers, spare[:2] if len(spare) >= 2 else ("", ""), strict=True))
 
 
 def _with_markers(tokenizer: Any, former: dict[str, str | None], directory: Path) -> Any:
@@ -240,13 +238,3 @@ def _end_text(model: str, network: Any, tokenizer: Any) -> None:
         settings.bos_token_id, settings.pad_token_id = tokenizer.bos_token_id, tokenizer.pad_token_id
     network.config.eos_token_id = tokenizer.eos_token_id
     generation.eos_token_id = ends if len(ends) > 1 else ends[0]
-
-
-def _open_thought(tokenizer: Any) -> None:
-    """Let the generation prompt end in `<think>` and a newline, if it does not end in `<think>` already."""
-    asked = chat_text(tokenizer, "1+1=?")
-    if asked.rstrip().endswith(THINK):
-        return
-    template = tokenizer.get_chat_template().removesuffix("\n")  # jinja itself drops the last newline.
-    tokenizer.chat_template = template + "{{ '" + THINK + "\\n' if add_generation_prompt else '' }}"
-    assert chat_text(tokenizer, "1+1=?") == asked + OPENING, asked

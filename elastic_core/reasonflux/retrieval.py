@@ -132,20 +132,15 @@ class Retriever:
             return []
         similarity = np.round(_normalized(self._embedder.embed(queries)) @ self._names.T, DECIMALS)
         chapters, sections, templates = np.split(similarity, self._splits, axis=1)
-        chosen = self._choose_sections(chapters, sections, templates)
-        return [self._rank(*row, num) for row in zip(chosen, sections.tolist(), templates.tolist(), strict=True)]
-
-    def _choose_sections(
-        self, chapters: Similarities, sections: Similarities, templates: Similarities
-    ) -> list[list[int]]:
-        """For each query the sections to look into, by index."""
+        # For each query the sections to look into, by index.
         nearest_template = np.maximum.reduceat(templates, self._first_template[:-1], axis=1)
         nearest_section = np.maximum.reduceat(sections, self._first_section, axis=1)
         nearest_below = np.maximum.reduceat(nearest_template, self._first_section, axis=1)
         chapter = np.lexsort((-nearest_below, -nearest_section, -chapters))[:, :1]
         inside = self._chapter_of == chapter
         order = np.lexsort((-nearest_template, -sections, ~inside))[:, :NUM_SECTIONS]
-        return [row[within[row]].tolist() for row, within in zip(order, inside, strict=True)]
+        chosen = [row[within[row]].tolist() for row, within in zip(order, inside, strict=True)]
+        return [self._rank(*row, num) for row in zip(chosen, sections.tolist(), templates.tolist(), strict=True)]
 
     def _rank(self, chosen: list[int], sections: list[float], templates: list[float], num: int) -> list[Match]:
         matches = []

@@ -25,7 +25,7 @@ from elastic_core.statistics.budgets import comparable, differences_together
 from elastic_core.statistics.cost import on_frontier, p95
 from elastic_core.statistics.estimates import FREE, mean_tokens, problem_table
 from elastic_core.statistics.intervals import Estimate
-from elastic_core.statistics.which_budget import MARGIN, SERVED, Reason, budget_advice, choose_budget
+from elastic_core.statistics.which_budget import MARGIN, SERVED, Reason, budget_advice, choose_budgets
 from elastic_core.trajectory import BUDGET, CELL
 
 COLUMNS = (
@@ -39,7 +39,7 @@ _LOSS = {"mean": "difference", "low": "low", "high": "high"}
 _SPLITS = 5
 _SEED = 0
 _POOLED = {"model": pl.lit("model"), "benchmark": pl.lit("all")}
-"""A model's problems of all benchmarks, as one place of `choose_budget`."""
+"""A model's problems of all benchmarks, as one place of `choose_budgets`."""
 
 _Cell = tuple[int, int]
 """Thinking and solution budget."""
@@ -84,7 +84,14 @@ def choose_levels(rows: pl.DataFrame, margin: float = MARGIN) -> Choice:
     free = problems.filter(strategy=FREE).join(whole, on="problem", how="semi")
     problems = pl.concat([*sides.values(), *([free] if free.height == whole.height else [])])
     chosen, num_frontier, rule = _chosen(problems, margin)
-    crossed, gains = _cross_fitted(problems, sides, chosen, margin), _gains(sides)
+    crossed = _cross_fitted(problems, sides, chosen, margin)
+    # Accuracy of the first over the second of each two budgets.
+    pairs, gains = list(combinations(sides, 2)), {}
+    together = differences_together([(sides[first], sides[second]) for first, second in pairs])
+    for (first, second), one in zip(pairs, together, strict=True):
+        mean, low, high = (round(value, 6) for value in one[:3])
+        gains[first, second] = Gain(mean=mean, low=low, high=high)
+        gains[second, first] = Gain(mean=-mean, low=-high, high=-low)
     below = {upper: gains[chosen[upper], chosen[lower]] for lower, upper in pairwise(chosen)}
     levels = {effort: _level(sides[cell], rows, crossed[effort], below.get(effort)) for effort, cell in chosen.items()}
     loss = rule if isinstance(rule, Reason) else Gain(**{end: round(rule[name], 6) for end, name in _LOSS.items()})
@@ -100,7 +107,7 @@ def _chosen(problems: pl.DataFrame, margin: float) -> tuple[dict[Effort, _Cell],
     accuracy = {row[:2]: row[2] for row in cells.iter_rows()}
     tokens = {row[:2]: row[3] for row in cells.iter_rows()}
     frontier = cells.filter(on_frontier("tokens", "accuracy")).select(BUDGET).rows()
-    rule = choose_budget(budget_advice(problems, margin=margin), problems, "model", "all")
+    rule = choose_budgets(budget_advice(problems, margin=margin), problems)["model", "all"]
     high = frontier[-1] if isinstance(rule, Reason) else (rule["think_budget"], rule["solution_budget"])
     cheaper = [cell for cell in frontier if tokens[cell] < tokens[high]]
     lowest = accuracy[frontier[0]]
@@ -143,18 +150,6 @@ def _cross_fitted(
         mean, low, high = np.mean([each[:3] for each in estimates], axis=0).tolist()
         crossed[effort] = estimates[0]._replace(mean=mean, low=low, high=high)
     return crossed
-
-
-def _gains(sides: dict[_Cell, pl.DataFrame]) -> dict[tuple[_Cell, _Cell], Gain]:
-    """Accuracy of the first over the second of each two budgets."""
-    pairs = list(combinations(sides, 2))
-    found = {}
-    together = differences_together([(sides[first], sides[second]) for first, second in pairs])
-    for (first, second), one in zip(pairs, together, strict=True):
-        mean, low, high = (round(value, 6) for value in one[:3])
-        found[first, second] = Gain(mean=mean, low=low, high=high)
-        found[second, first] = Gain(mean=-mean, low=-high, high=-low)
-    return found
 
 
 def _level(side: pl.DataFrame, rows: pl.DataFrame, accuracy: Estimate, gain: Gain | None) -> Level:

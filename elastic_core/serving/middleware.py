@@ -268,7 +268,13 @@ class _Sender:
         elif self._stream:
             await self._events(message)
         else:
-            await self._whole(message)
+            self._pending += message.get("body", b"")
+            if message.get("more_body"):
+                return
+            document = orjson.loads(self._pending)
+            if document is not None:  # None when the client has left.
+                self._reply.whole(document)
+            await _answer(self._send, self._start, document)
 
     def count(self) -> None:
         level, tallies = self._reply.plan.level, self._reply.tallies.values()
@@ -284,15 +290,6 @@ class _Sender:
             _TOKENS.labels(level, "thinking").inc(tally.thinking)
             _TOKENS.labels(level, "solution").inc(tally.solution)
             _TOKENS.labels(level, "forced").inc(tally.forced)
-
-    async def _whole(self, message: Message) -> None:
-        self._pending += message.get("body", b"")
-        if message.get("more_body"):
-            return
-        document = orjson.loads(self._pending)
-        if document is not None:  # None when the client has left.
-            self._reply.whole(document)
-        await _answer(self._send, self._start, document)
 
     async def _events(self, message: Message) -> None:
         """Where vLLM refuses a request in a stream's first event, the client gets the refusal's status."""

@@ -25,7 +25,6 @@ from elastic_core.statistics.intervals import Estimate
 from elastic_core.trajectory import CELL
 
 _DRAWS = 500
-_ROUND = (1, 1.5, 2, 3, 5, 7)
 _PLACE = ["model", "benchmark"]
 
 WORK = ("input_tokens", "cached_tokens", "output_tokens", "turns")
@@ -160,7 +159,7 @@ def round_limits(costs: Sequence[float]) -> list[float]:
     """Round numbers from the first that any of the costs keeps to, up to the first that all keep to."""
     low, high = min(costs), max(costs)
     exponents = range(floor(log10(low)), floor(log10(high)) + 2) if low > 0 else range(floor(log10(max(high, 1))) + 2)
-    ladder = [digit * 10.0**exponent for exponent in exponents for digit in _ROUND]
+    ladder = [digit * 10.0**exponent for exponent in exponents for digit in (1, 1.5, 2, 3, 5, 7)]
     enough = next(number for number in ladder if number >= high)
     return [number for number in ladder if low <= number <= enough]
 

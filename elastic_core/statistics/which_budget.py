@@ -66,7 +66,7 @@ class Reason(StrEnum):
 
 
 Choices = Mapping[tuple[str, str], dict[str, Any] | Reason]
-"""By model and benchmark, of `choose_budget`."""
+"""By model and benchmark, of `choose_budgets`."""
 
 _ADVICE: dict[str, Any] = {
     **dict.fromkeys(("cost", "free_cost", "saved", "saved_low", "saved_high", "difference", "low", "high"), pl.Float64),
@@ -144,21 +144,14 @@ def _one_sided(side: pl.DataFrame, free: pl.DataFrame) -> Estimate:
     return Estimate(found.mean, *with_seeds(found.mean, one_sided, seeds, (-1.0, 1.0)), *counts, seeds)
 
 
-def choose_budget(
-    advice: pl.DataFrame, problems: pl.DataFrame, model: str, benchmark: str, guess: float = 0.0
-) -> dict[str, Any] | Reason:
-    """The budget to serve a model with for tasks like a benchmark's, at the margin of `advice`: a row of `advice`, or
-    the reason why there is none, that of the candidates which came furthest.
+def choose_budgets(advice: pl.DataFrame, problems: pl.DataFrame, guesses: Mapping[str, float] | None = None) -> Choices:
+    """The budget to serve each model with for tasks like each benchmark's, at the margin of `advice`: a row of
+    `advice`, or the reason why there is none, that of the candidates which came furthest.
 
     What may beat it is any single model of `problems`, under `SERVED` or without a limit: it does where it is shown to
-    be more accurate (all together, `simultaneous`), as measured by more than the margin. `guess` is the accuracy of
-    guessing, in [0, 1].
+    be more accurate (all together, `simultaneous`), as measured by more than the margin. `guesses` are the accuracy of
+    guessing, in [0, 1], by benchmark, 0 without.
     """
-    return _choose(advice.filter(model=model, benchmark=benchmark), _standing(problems, benchmark), guess)
-
-
-def choose_budgets(advice: pl.DataFrame, problems: pl.DataFrame, guesses: Mapping[str, float] | None = None) -> Choices:
-    """`choose_budget` of every model and benchmark of the table; `guesses` by benchmark, 0 without."""
     standing = {name: _standing(problems, name) for name in problems["benchmark"].unique()}
     return {
         (model, benchmark): _choose(

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from elastic_core.engines.base import Engine, Limited, RequestFailed, drive
-from elastic_core.engines.memo import ContinuationMemo, MemoCounts, Prefix, Turn, run_in_order
+from elastic_core.engines.memo import ContinuationMemo, MemoCounts, OfTurn, Prefix, Turn, run_in_order
 from elastic_core.strategies import Completion, Generate, Sampling, Strategy
 from elastic_core.sweep.grid import Cell, checkpoints
 from elastic_core.sweep.models import Prompts, Questions
@@ -157,7 +157,7 @@ class _Run:
 
         async def attempt(cell: Cell, turn: Turn | None) -> Trajectory | None:
             mine: dict[str, Engine] = {
-                role: replace(engines[name], counts=self.counts) if turn is None else memos[name].of_turn(turn)
+                role: replace(engines[name], counts=self.counts) if turn is None else OfTurn(memos[name], turn)
                 for role, name in names.items()
             }
             if self.max_response_tokens is not None:

@@ -53,7 +53,16 @@ def widest(rows: pl.LazyFrame, cells: Iterable[Cell], num_samples: int | None = 
         model, benchmark, strategy, think, solution = rows_of_cell.select(CELL).row(0)
         problems = problem_table(rows_of_cell, ["score"])
         if num_samples is not None:
-            problems = _projected(problems, rows_of_cell, num_samples)
+            # Means of problems with the variance that so many samples of each are expected to leave.
+            spread = rows_of_cell.group_by("problem").agg(within=pl.col("score").var().fill_null(0.0), now=pl.len())
+            within, now = spread["within"].to_numpy(), spread["now"].to_numpy()
+            means = column_of(problems, "score")
+            total = float(means.var(ddof=1)) if len(means) > 1 else 0.0
+            between = max(0.0, total - float((within / now).mean()))
+            then = between + float((within / np.maximum(now, num_samples)).mean())
+            share = math.sqrt(min(1.0, then / total)) if total else 1.0
+            score = means.mean() + share * (means - means.mean())
+            problems = problems.with_columns(score=score, num_samples=pl.max_horizontal("num_samples", num_samples))
         found.append(Widest(str(Cell(model, benchmark, strategy, Budget(think, solution))), _half_width(problems)))
     return max(found, key=lambda each: each.half_width)
 
@@ -121,21 +130,6 @@ def projection(then: Widest, num_samples: int) -> str:
 
 def _count(problems: float) -> str:
     return f"{problems:,}" if problems < math.inf else f"more than {_MANY_PROBLEMS:,}"
-
-
-def _projected(problems: pl.DataFrame, cell: pl.DataFrame, num_samples: int) -> pl.DataFrame:
-    """Means of problems with the variance that so many samples of each are expected to leave."""
-    spread = cell.group_by("problem").agg(within=pl.col("score").var().fill_null(0.0), now=pl.len())
-    within, now = spread["within"].to_numpy(), spread["now"].to_numpy()
-    means = column_of(problems, "score")
-    total = float(means.var(ddof=1)) if len(means) > 1 else 0.0
-    between = max(0.0, total - float((within / now).mean()))
-    then = between + float((within / np.maximum(now, num_samples)).mean())
-    share = math.sqrt(min(1.0, then / total)) if total else 1.0
-    middle = means.mean()
-    return problems.with_columns(
-        score=middle + share * (means - middle), num_samples=pl.max_horizontal("num_samples", num_samples)
-    )
 
 
 def _half_width(problems: pl.DataFrame) -> float:

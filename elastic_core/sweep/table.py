@@ -96,11 +96,10 @@ class SweepTable:
 
     def _joined(self, read: Callable[[TrajectoryStore], pl.LazyFrame]) -> pl.LazyFrame:
         """What is read of all stores, under the names of their models."""
-        found = [
-            _called(read(self._stores[place]), name)
-            for name, parts in self.manifest.stores.items()
-            for place in parts.values()
-        ]
+        found = []
+        for name, parts in self.manifest.stores.items():
+            for rows in (read(self._stores[place]) for place in parts.values()):
+                found.append(rows.with_columns(model=pl.lit(name).cast(rows.collect_schema()["model"])))
         return pl.concat(found or [read(self._stores["."])])
 
     def _manifest_of(self, place: str) -> Manifest:
@@ -146,10 +145,6 @@ def with_stores(manifest: Manifest, models: Sequence[str], table: Path, stores: 
             part = f"{benchmark}/{strategy}" if strategy else benchmark
             places.setdefault(model, {})[part] = f"{root}/{benchmark}-{hash_value(made_from)[:12]}"
     return replace(manifest, stores=places)
-
-
-def _called(rows: pl.LazyFrame, name: str) -> pl.LazyFrame:
-    return rows.with_columns(model=pl.lit(name).cast(rows.collect_schema()["model"]))
 
 
 def _fingerprint(manifest: Manifest, model: str) -> str:

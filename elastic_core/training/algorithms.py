@@ -239,7 +239,13 @@ def rows(
     of_thoughts, of_answers = thinking(scores.mean(axis=2), cuts.weights), answer_advantages(scores)
     found: list[list[Row]] = []
     for number, answered in enumerate(thoughts):
-        thought = _thought_row(answered[-1][0], of_thoughts[number], cuts)
+        # What the model sampled of the thought; token i is of the first segment whose cut is behind it.
+        whole = answered[-1][0]
+        end = whole.think_tokens  # The policy does not choose the forced think-ends that come after it.
+        segments = np.searchsorted(cuts.at, np.arange(end), side="right")
+        logprobs = None if whole.logprobs is None else whole.logprobs[:end]
+        advantages = of_thoughts[number][segments].tolist()
+        thought = Row(whole.prompt_ids, whole.response_ids[:end], [1] * end, logprobs, advantages, None)
         of_thought = [thought] if thought.response_ids else []
         for cut in range(num_distinct(answered)):
             for answer, trajectory in enumerate(answered[cut]):
@@ -253,14 +259,6 @@ def num_distinct(answered: Answered) -> int:
     """How many cuts have answers of their own: up to the first one at or after the thought's own end."""
     starts = [trajectories[0].response_ids[: trajectories[0].solution_start] for trajectories in answered]
     return 1 + sum(a != b for a, b in pairwise(starts))
-
-
-def _thought_row(whole: Trajectory, advantages: np.ndarray, cuts: Cuts) -> Row:
-    """What the model sampled of a thought; token i is of the first segment whose cut is behind it."""
-    end = whole.think_tokens  # The policy does not choose the forced think-ends that come after it.
-    segments = np.searchsorted(cuts.at, np.arange(end), side="right")
-    logprobs = None if whole.logprobs is None else whole.logprobs[:end]
-    return Row(whole.prompt_ids, whole.response_ids[:end], [1] * end, logprobs, advantages[segments].tolist(), None)
 
 
 def _answer_row(trajectory: Trajectory, score: float, advantage: float, truncated: bool) -> Row:

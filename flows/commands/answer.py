@@ -148,7 +148,13 @@ class Follower:
 
     async def generate(self, request: Generate, seed: int) -> Completion:
         """See `Engine`."""
-        self._note(request)
+        # What the request's prefix has beyond the sequence so far was forced by the strategy.
+        pairs = zip(self._sequence, request.prefix, strict=False)
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        self._dropped += tuple((same - len(self._prompt), token) for token in self._sequence[same:])
+        kept = self._forced[: same - len(self._prompt)]
+        self._forced = kept + [True] * (len(request.prefix) - same)
+        self._sequence, self._request = request.prefix, request
         completion = await self._thought.memo.generate(request, seed)
         self._forced += [False] * len(completion.tokens)
         self._sequence, self._request = request.prefix + completion.tokens, None
@@ -156,30 +162,19 @@ class Follower:
 
     def so_far(self) -> Trajectory:
         """The response as it stands, its finishes not known yet."""
-        coming = () if self._request is None else self._coming(self._request)
+        coming: tuple[int, ...] = ()
+        if (request := self._request) is not None:
+            # The tokens that the memo knows, then those of the draw under way if it continues them.
+            coming = self._thought.memo.known(request).ids
+            if request.prefix + coming == self._thought.prefix:
+                tokens = (*coming, *self._thought.tokens)
+                stop = next((i + 1 for i, token in enumerate(tokens) if token in request.stop), len(tokens))
+                coming = tokens[: stop if request.max_tokens is None else min(stop, request.max_tokens)]
         ids = (*self._sequence, *coming)[len(self._prompt) :]
         start = ids.index(self._think_end) + 1 if self._think_end in ids else None
         forced = (*self._forced, *(False for _ in coming))
         finishes = ThinkFinish.NOT_APPLICABLE, SolutionFinish.NOT_APPLICABLE
         return Trajectory(self._prompt, ids, forced, start, *finishes, dropped=self._dropped)
-
-    def _note(self, request: Generate) -> None:
-        """What a request's prefix has beyond the sequence so far was forced by the strategy."""
-        pairs = zip(self._sequence, request.prefix, strict=False)
-        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-        self._dropped += tuple((same - len(self._prompt), token) for token in self._sequence[same:])
-        kept = self._forced[: same - len(self._prompt)]
-        self._forced = kept + [True] * (len(request.prefix) - same)
-        self._sequence, self._request = request.prefix, request
-
-    def _coming(self, request: Generate) -> tuple[int, ...]:
-        """The tokens that the memo knows, then those of the draw under way if it continues them."""
-        known = self._thought.memo.known(request).ids
-        if request.prefix + known != self._thought.prefix:
-            return known
-        tokens = (*known, *self._thought.tokens)
-        stop = next((i + 1 for i, token in enumerate(tokens) if token in request.stop), len(tokens))
-        return tokens[: stop if request.max_tokens is None else min(stop, request.max_tokens)]
 
 
 @dataclass

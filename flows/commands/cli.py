@@ -14,12 +14,15 @@ from typing import Any
 import click
 
 from elastic_core.errors import UserError
+from elastic_core.system.private_stores import use_private_directory
 from elastic_core.system.processes import attended
 from flows.commands.data import data
 from flows.commands.models import ask, export, model, playground, serve, train
 from flows.commands.options import PORT, OneOf, changes_of, sentence, settings_options
 from flows.commands.sweeps import budgets, compare, plan, regrade, report, sweep
 from flows.commands.templates import templates
+from flows.presets import resolve
+from flows.runtime import environment
 
 _ATTENDED = ("run", "evaluate", "rehearse", "gpu-check", "up")
 """Commands that start servers, clusters and processes, which Ctrl-C is to end in seconds."""
@@ -33,8 +36,6 @@ _verbose = click.option(
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def cli() -> None:
     """Train and measure reasoning models under a token budget."""
-    from elastic_core.system.private_stores import use_private_directory
-
     use_private_directory(new_if_taken=True)
 
 
@@ -115,7 +116,6 @@ def evaluate(
 def doctor(preset: str, overrides: tuple[str, ...]) -> None:
     """Check that this machine can run the pipeline."""
     from flows.commands import doctor
-    from flows.runtime import environment
 
     environment.prepare()
     sys.exit(doctor.main(preset, changes_of(overrides)))
@@ -134,7 +134,6 @@ def presets() -> None:
     from flows import presets
     from flows.commands.checks import rehearsal
     from flows.commands.doctor.resources import gpu_demands
-    from flows.runtime import environment
 
     rehearsals = environment.runs_directory() / rehearsal.REHEARSALS
     console = Console(highlight=False)
@@ -165,8 +164,6 @@ def rehearse(preset: str, overrides: tuple[str, ...], ship: bool) -> None:
     from rich.table import Table
 
     from flows.commands.checks import rehearsal
-    from flows.presets import resolve
-    from flows.runtime import environment
 
     environment.prepare()
     settings = resolve(preset, changes_of(overrides))
@@ -190,7 +187,6 @@ def gpu_check() -> None:
     runs/gpu-evidence; the same command after a crash goes on. `make gpu` installs first.
     """
     from flows.commands.checks.gpu_check import gpu_check as run
-    from flows.runtime import environment
 
     environment.prepare()
     told, sound = run(click.echo)

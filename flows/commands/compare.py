@@ -116,7 +116,12 @@ def find_side(name: str, runs: Path, tracking_uri: str | None = None) -> Side:
     key = rest.partition("/")[0]
     if not key:
         raise UserError(f"{name}: run {run.info.run_id} is not a sweep or a cell of one, and has no sweep below it")
-    cell = _cell(run) if "t" in run.data.tags else None
+    tags = run.data.tags
+    cell: dict[str, Any] | None = None
+    if "t" in tags:  # It is of a cell, whose key columns are its tags.
+        budget: Iterator[int | None] = (None if tags[tag] == "unlimited" else int(tags[tag]) for tag in ("t", "s"))
+        places = {name: tags[name] for name in ("model", "benchmark", "strategy")}
+        cell = places | dict(zip(BUDGET, budget, strict=True))
     return _side(name, runs / preset / "sweep" / key / TABLE, run.info.run_id, cell)
 
 
@@ -152,10 +157,3 @@ def _run(client: MlflowClient, name: str) -> Run:
         f"{run.info.run_id} ({run.data.tags.get(LABEL, 'without label')})" for run in found[:_SHOWN_RUNS]
     )
     raise UserError(f"{len(found)} MLflow runs are called {name!r}; give an id: {listed}")
-
-
-def _cell(run: Run) -> dict[str, Any]:
-    """The key columns of a cell's run, from its tags."""
-    tags = run.data.tags
-    budget: Iterator[int | None] = (None if tags[tag] == "unlimited" else int(tags[tag]) for tag in ("t", "s"))
-    return {name: tags[name] for name in ("model", "benchmark", "strategy")} | dict(zip(BUDGET, budget, strict=True))

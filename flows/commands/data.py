@@ -14,6 +14,8 @@ import click
 from elastic_core.errors import UserError
 from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES
 from flows.commands.options import PATH, PRESET_FORMS, OneOf, built_data, mirror_option
+from flows.presets import resolve
+from flows.runtime.environment import runs_directory
 
 if TYPE_CHECKING:
     import polars as pl
@@ -168,7 +170,6 @@ def record(entry: UserDataset, *, leave_out: bool, tokenizer: Path | None) -> st
     from elastic_core.data import user_dataset
     from elastic_core.data.clean import clean_batches, file_batches, model_text
     from elastic_core.data.registry import REGISTRY
-    from flows.runtime.environment import runs_directory
     from tasks.records.stage_directory import USER_DATASETS
 
     def clean(entry: UserDataset) -> Iterator[pl.DataFrame]:
@@ -181,7 +182,9 @@ def record(entry: UserDataset, *, leave_out: bool, tokenizer: Path | None) -> st
     entry = user_dataset.recognised(entry)
     solved = list(clean(replace(entry, form="problems")))
     num, wrong = sum(rows.height for rows in solved), user_dataset.ungraded(solved)
-    listed = _listed(entry, wrong)
+    kind = "line" if Path(entry.file).suffix in (".jsonl", ".ndjson") else "row"
+    named = [f"{kind} {row} {answer[:40]!r}" for row, answer in wrong[:_LISTED]]
+    listed = ", ".join([*named, *(["…"] if len(wrong) > _LISTED else [])])
     if wrong and not leave_out:
         raise UserError(
             f"{entry.file}: {len(wrong)} of {num} answers are not accepted by the grader even when a response repeats "
@@ -203,12 +206,6 @@ def record(entry: UserDataset, *, leave_out: bool, tokenizer: Path | None) -> st
         following = f"elastic run prepare-data --preset P --set data.{role}='[\"{entry.name}\"]'"
     added = f"{entry.name}: {num - len(wrong)} rows, {what}{left_out}; copied to {records / recorded.file}"
     return "\n".join([*shown, added, f"next: {following}"])
-
-
-def _listed(entry: UserDataset, wrong: Sequence[tuple[int, str]]) -> str:
-    kind = "line" if Path(entry.file).suffix in (".jsonl", ".ndjson") else "row"
-    named = [f"{kind} {row} {answer[:40]!r}" for row, answer in wrong[:_LISTED]]
-    return ", ".join([*named, *(["…"] if len(wrong) > _LISTED else [])])
 
 
 def _as_prompts(frames: Sequence[pl.DataFrame], tokenizer: Path | None) -> list[str]:
@@ -244,7 +241,6 @@ def _model_tokenizer(model: str | None, preset: str | None) -> Path | None:
 
 def _known() -> dict[str, Dataset]:
     from elastic_core.data.registry import all_datasets
-    from flows.runtime.environment import runs_directory
     from tasks.records.stage_directory import USER_DATASETS
 
     return all_datasets(runs_directory() / USER_DATASETS)
@@ -252,7 +248,6 @@ def _known() -> dict[str, Dataset]:
 
 def _fetched(entries: Iterable[Dataset], mirror: Path | None) -> dict[str, FetchedDataset]:
     from elastic_core.data.fetch import fetch
-    from flows.runtime.environment import runs_directory
     from tasks.records.stage_directory import SOURCES
 
     return fetch(list(entries), sources=runs_directory() / SOURCES, mirror=mirror)
@@ -263,7 +258,6 @@ def _clean_frames(
 ) -> Iterator[pl.DataFrame]:
     from elastic_core.data.build import generated
     from elastic_core.data.clean import clean_batches, file_batches, model_text
-    from flows.presets import resolve
 
     batches: Any
     if entry.files:

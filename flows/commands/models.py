@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from elastic_core.errors import UserError
+from elastic_core.system.files import replacing_directory
+from flows import presets
 from flows.commands.options import PATH, PORT, BudgetType, StrategyType, changes_of, settings_options
+from flows.runtime import environment
 
 if TYPE_CHECKING:
     from flows.runtime.inputs import Inputs
@@ -46,10 +52,8 @@ def prepare(model: str, to: Path, think: str | None, think_end: str | None) -> N
 def train(dry_run: bool, preset: str, overrides: tuple[str, ...]) -> None:
     """Look at a training before it runs. To run it: elastic run train."""
     from elastic_core.models.files import is_local
-    from flows import presets
     from flows.commands.doctor import look, models_in_use
     from flows.commands.doctor.machine import require
-    from flows.runtime import environment
 
     environment.prepare()
     from flows import train as flow
@@ -88,7 +92,6 @@ def export(
 
     The card says what the sweep measured of the model.
     """
-    from flows.runtime import environment
 
     if tasks is not None and (to is not None or push is not None):
         raise UserError("--lm-eval writes tasks and no model; give it without --to and --push")
@@ -141,10 +144,6 @@ def _export_lm_eval(inputs: Inputs, to: Path) -> str:
 
 
 def _copy(model: Path, to: Path) -> None:
-    import shutil
-
-    from elastic_core.system.files import replacing_directory
-
     if to.exists():
         raise UserError(f"--to {to}: is there already; give a directory that is not")
     with replacing_directory(to) as temporary:
@@ -203,8 +202,6 @@ def ask(question: str, preset: str, overrides: tuple[str, ...], **options: Any) 
 
     The thought is dimmed, what was cut is marked, forced text is in ⟦brackets⟧; tokens are counted at the end.
     """
-    import os
-
     # vLLM's own messages would stand in the response; read when it is imported.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     from rich.console import Console
@@ -268,8 +265,6 @@ def serve(preset: str, overrides: tuple[str, ...], model: str, **options: Any) -
     A request names its budget, "vllm_xargs": {"think_budget": 512, "solution_budget": 256}, or one of the levels that
     were measured, "reasoning_effort": "low". If $VLLM_API_KEY is set, clients have to give this key.
     """
-    import sys
-
     from flows.commands.serve import serve as run
 
     sys.exit(run(preset, changes_of(overrides), model, **options))

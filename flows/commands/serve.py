@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
@@ -99,24 +98,21 @@ def command(
         click.echo(no_levels(name, directory))
     offered = {str(effort): level.budget for effort, level in levels.levels.items()} if levels else {}
     config = ServeConfiguration(stops, budget, offered)
-    _check_context(config, parameters.context(str(directory)), directory)
+    # Budgets that no request could have, as a prompt takes a token at least.
+    context = parameters.context(str(directory))
+    of_levels = {f"{directory / LEVELS}: its level {effort}": given for effort, given in offered.items()}
+    for what, given in {"--budget": budget, **of_levels}.items():
+        if context and given and given.limited + 1 >= context:
+            raise UserError(
+                f"{what} is {given}, which takes {given.limited + 1} tokens after the prompt, and the context has "
+                f"{context}: expected a smaller one, or a larger engine.max_model_len"
+            )
     arguments = server.arguments(directory, name, parameters, _sampling(levels, sweep), stops, host, port)
     return Command(
         name,
         [sys.executable, "-m", server.__name__, *arguments, "--", *further],
         server.environment(parameters, config),
     )
-
-
-def _check_context(config: ServeConfiguration, context: int, model: Path) -> None:
-    """Budgets that no request could have, as a prompt takes a token at least."""
-    levels = {f"{model / LEVELS}: its level {effort}": budget for effort, budget in config.levels.items()}
-    for what, budget in {"--budget": config.default, **levels}.items():
-        if context and budget and budget.limited + 1 >= context:
-            raise UserError(
-                f"{what} is {budget}, which takes {budget.limited + 1} tokens after the prompt, and the context has "
-                f"{context}: expected a smaller one, or a larger engine.max_model_len"
-            )
 
 
 def _sampling(levels: Levels | None, sweep: SweepSettings) -> Sampling:

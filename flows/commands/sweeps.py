@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flows import presets
 from flows.commands.options import (
     PATH,
     asked,
@@ -17,6 +18,7 @@ from flows.commands.options import (
     settings_options,
     table_of_last_run,
 )
+from flows.runtime import environment
 
 if TYPE_CHECKING:
     from reports.content import ReportParameters
@@ -100,11 +102,11 @@ def report(
     It has figures, tables and text; its settings are the section `report` of TABLE's preset, if there is a preset of
     that name. To record it in MLflow as well: elastic run report.
     """
-    from flows.runtime import environment
 
     environment.prepare()
     from dataclasses import replace
 
+    from elastic_core.statistics.cost import CostModel
     from reports.build import build_report
     from reports.bundle import add_report, write_index
     from tasks.records.stage_directory import PAGE, REPORT
@@ -116,7 +118,12 @@ def report(
     if bundle is not None and directory is not None:
         raise click.UsageError("--to and --bundle exclude each other: a bundle's reports lie below it")
     for table in tables or (table_of_last_run(),):
-        parameters = _priced(_report_parameters(table), price, latency)
+        parameters = _report_parameters(table)
+        if price is not None:
+            parameters = parameters.model_copy(update={"prices": CostModel(*price)})
+        if latency is not None:
+            turn, read, written = (milliseconds / 1000 for milliseconds in latency)
+            parameters = parameters.model_copy(update={"latency": CostModel(read, 0, written, turn)})
         sources = replace(report_sources(table, machine()), parameters=parameters)
         if bundle is not None:
             key = open_table(table).directory.parent.name
@@ -131,19 +138,6 @@ def report(
         click.echo((content.directory / PAGE).resolve().as_uri())
     if bundle is not None:
         click.echo(write_index(bundle).resolve().as_uri())
-
-
-def _priced(
-    parameters: ReportParameters, price: tuple[float, float, float] | None, latency: tuple[float, float, float] | None
-) -> ReportParameters:
-    from elastic_core.statistics.cost import CostModel
-
-    if price is not None:
-        parameters = parameters.model_copy(update={"prices": CostModel(*price)})
-    if latency is not None:
-        turn, read, written = (milliseconds / 1000 for milliseconds in latency)
-        parameters = parameters.model_copy(update={"latency": CostModel(read, 0, written, turn)})
-    return parameters
 
 
 @click.command()
@@ -175,8 +169,6 @@ def budgets(
     """
     from rich.console import Console
 
-    from flows.runtime import environment
-
     environment.prepare()
     from flows.commands.budgets import write_levels
 
@@ -195,7 +187,6 @@ def compare(run_a: str, run_b: str | None) -> None:
     by id or name; or directories of sweeps, runs/PRESET/sweep/KEY. Without RUN_B it is the sweep of the last run.
     """
     from flows.commands.compare import compare as compare_runs
-    from flows.runtime import environment
 
     environment.prepare()
 
@@ -211,7 +202,6 @@ def regrade(table: Path, data: Path | None) -> None:
     TABLE is runs/PRESET/sweep/KEY/table; its answers, scores and statuses are rewritten.
     """
     from flows.commands import tables
-    from flows.runtime import environment
 
     environment.prepare()
     click.echo(tables.regrade_table(table, data))
@@ -219,7 +209,6 @@ def regrade(table: Path, data: Path | None) -> None:
 
 def _report_parameters(table: Path) -> ReportParameters:
     """The section `report` of the preset that a table is of; what it is by default where there is no such preset."""
-    from flows import presets
     from reports.content import ReportParameters
     from tasks.records.tables import open_table, preset_directory
 

@@ -49,7 +49,13 @@ def costs(run: FlowRun) -> Iterator[str]:
 
     given = inputs.sweep, run.settings.engine, inputs.checkpoints, inputs.problems, inputs.templates, inputs.endpoints
     asked = Sweep.of(*given)
-    yield from _cells(asked)
+    request = asked.stage.request
+    own = request.get("strategies_of", {})
+    for strategy in every_strategy(request["strategies"], own):
+        running = [model for model in asked.models if any(cell.strategy == strategy for cell in model.cells)]
+        budgets = [str(cell.budget) for model in running for cell in model.cells if cell.strategy == strategy]
+        of = f" of {', '.join(model.name for model in running)}" if own else ""
+        yield f"  {strategy}{of}: {', '.join(dict.fromkeys(budgets))}"
     table = Table("model", "cells", "rows missing", "tokens at most", "without sharing", "time at most", "disk at most")
     remarks = set()
     for model in asked.models:
@@ -130,17 +136,6 @@ def narrowest(asked: Sweep, target: float, cap: int) -> list[str]:
     return [*remarks, projection(then, cap)] if then.half_width > target else remarks
 
 
-def _cells(asked: Sweep) -> Iterator[str]:
-    """Strategies with their budgets."""
-    request = asked.stage.request
-    own = request.get("strategies_of", {})
-    for strategy in every_strategy(request["strategies"], own):
-        running = [model for model in asked.models if any(cell.strategy == strategy for cell in model.cells)]
-        budgets = [str(cell.budget) for model in running for cell in model.cells if cell.strategy == strategy]
-        of = f" of {', '.join(model.name for model in running)}" if own else ""
-        yield f"  {strategy}{of}: {', '.join(dict.fromkeys(budgets))}"
-
-
 def _time_and_disk(run: FlowRun, model: SweepModel, most: Bound) -> tuple[str, str, list[str]]:
     """Both as text, and what has to be said about them."""
     found = measured(run.runs.glob("*/sweep/*"), model.rows.model_fingerprint, model.rows.engine_fingerprint)
@@ -153,12 +148,9 @@ def _time_and_disk(run: FlowRun, model: SweepModel, most: Bound) -> tuple[str, s
         f"Time from {found.tokens_per_second:,.0f} tokens/s, measured on {found.replicas} engine(s) by an earlier "
         "sweep; start-up is not in it."
     )
-    return _seconds(seconds), _bytes(most.independent * found.bytes_per_token), [remark]
-
-
-def _seconds(seconds: float) -> str:
     minutes = round(seconds / 60)
-    return f"{seconds:.0f} s" if seconds < 120 else f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+    time = f"{seconds:.0f} s" if seconds < 120 else f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+    return time, _bytes(most.independent * found.bytes_per_token), [remark]
 
 
 def _bytes(count: float) -> str:

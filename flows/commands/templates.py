@@ -11,6 +11,7 @@ import click
 
 from elastic_core.errors import UserError, nearest
 from flows.commands.options import PATH, mirror_option
+from flows.runtime.environment import runs_directory
 
 if TYPE_CHECKING:
     from elastic_core.reasonflux.library import Template
@@ -88,7 +89,6 @@ def search(text: str, num: int, embedder: str, trust_remote_code: bool, library:
     They are from the two nearest sections of the nearest chapter.
     """
     from elastic_core.reasonflux.retrieval import build_retriever
-    from flows.runtime.environment import runs_directory
     from tasks.records.stage_directory import EMBEDDINGS
 
     cache = runs_directory() / EMBEDDINGS
@@ -114,7 +114,6 @@ def add(file: Path) -> None:
     application_scenario and example_application.
     """
     from elastic_core.reasonflux.library import add_own
-    from flows.runtime.environment import runs_directory
     from tasks.records.stage_directory import USER_TEMPLATES
 
     own = runs_directory() / USER_TEMPLATES
@@ -124,7 +123,6 @@ def add(file: Path) -> None:
 
 def _load(library: str, mirror: Path | None) -> Mapping[str, Template]:
     from elastic_core.strategies.reasonflux_zero import TemplateParameters
-    from flows.runtime.environment import runs_directory
     from flows.runtime.inputs import load_templates
 
     return load_templates(TemplateParameters(library=library), runs_directory(), mirror).library

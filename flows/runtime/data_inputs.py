@@ -57,7 +57,13 @@ class DataInputs:
         measured = {"evaluation", "validation"}
         for role, allowed in (("train", {"train"}), ("validation", measured), ("benchmarks", measured)):
             for name in getattr(settings, role):
-                _check_role(known[name], role, allowed)
+                entry = known[name]
+                if entry.form is Form.CONVERSATIONS:
+                    holds = "holds conversations to fine-tune on (warm_start.sft.data), no problems"
+                    raise UserError(f"data.{role}: {entry.name} {holds}")
+                if entry.split not in allowed or entry.grader is None:
+                    wanted = " or ".join(sorted(allowed))
+                    raise UserError(f"data.{role}: {entry.name} is for {entry.split}; expected a set for {wanted}")
         return chosen
 
     @cached_property
@@ -176,17 +182,6 @@ def mirror_of(settings: Settings) -> Path | None:
     """The tree of source files that the settings name, or else the environment."""
     given = settings.data.mirror or os.environ.get("ELASTIC_DATA_MIRROR")
     return Path(given).resolve() if given else None
-
-
-def _check_role(entry: Dataset, role: str, allowed: set[str]) -> None:
-    if entry.form is Form.CONVERSATIONS:
-        raise UserError(
-            f"data.{role}: {entry.name} holds conversations to fine-tune on (warm_start.sft.data), no problems"
-        )
-    if entry.split not in allowed or entry.grader is None:
-        raise UserError(
-            f"data.{role}: {entry.name} is for {entry.split}; expected a set for {' or '.join(sorted(allowed))}"
-        )
 
 
 def _contents(entry: Dataset, fetched: FetchedDataset | None) -> Any:

@@ -68,7 +68,12 @@ def find_models(preset: str, overrides: Mapping[str, Any], named: Sequence[str] 
     """
     run = FlowRun.begin(preset, overrides)
     inputs, given = Inputs(run), dict(_named(text, run) for text in named)
-    served = _preset_endpoints(run)
+    # The preset's models whose servers are known and take token ids.
+    served: dict[str, Path | Endpoint] = {}
+    for name, addresses in run.settings.sweep.endpoints.items():
+        if not addresses[0].chat:
+            with suppress(UserError):
+                served |= find_endpoints({name: addresses}, run.settings.sweep.tokenizers, _impatient(run), run.runs)
     found = given | _preset_checkpoints(inputs, required=not given and not served) | served | given
     names = list(found)
     trained = [name for name in names[1:] if without_seed(name)[0] in TRAINED]
@@ -111,16 +116,6 @@ def _named(text: str, run: FlowRun) -> tuple[str, Path | Endpoint]:
 def _impatient(run: FlowRun) -> EndpointParameters:
     """A server that is away is an error at once: the user waits for the answer."""
     return run.settings.endpoint.model_copy(update={"wait_seconds": 0.0})
-
-
-def _preset_endpoints(run: FlowRun) -> dict[str, Path | Endpoint]:
-    """The preset's models whose servers are known and take token ids."""
-    found: dict[str, Path | Endpoint] = {}
-    for name, addresses in run.settings.sweep.endpoints.items():
-        if not addresses[0].chat:
-            with suppress(UserError):
-                found |= find_endpoints({name: addresses}, run.settings.sweep.tokenizers, _impatient(run), run.runs)
-    return found
 
 
 def _preset_checkpoints(inputs: Inputs, required: bool) -> dict[str, Path]:

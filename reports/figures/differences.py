@@ -45,7 +45,13 @@ def paired(differences: pl.DataFrame, sheet: plot.Sheet, between: str, baseline:
     ladder = plot.ladder_of(pairs)
     with plot.panels_of(pairs, target, pairs) as (panels, _):
         lines = plot.lines_of(pairs.sort("think_budget", nulls_last=True), sheet)
-        shifts = _shifts(lines)
+        # How far each line stands from the middle of its budget's place, by label: beside each other, so that intervals
+        # do not hide each other. Those without a budget have a place of their own.
+        shifts: dict[str, float] = {}
+        for free in (True, False):
+            labels = [line.label for line in lines if (line.strategy == FREE) == free]
+            steps = max(1, len(labels) - 1)
+            shifts |= {label: _WIDTH * (i - (len(labels) - 1) / 2) / steps for i, label in enumerate(labels)}
         for axes, part in panels:
             axes.axhline(0, color=plot.INK, lw=0.8)
             for line in lines:
@@ -105,17 +111,6 @@ def marginal(gains: pl.DataFrame, sheet: plot.Sheet) -> ReportFigure | None:
             axes.set_xlabel(plot.TOKENS_LABEL)
             plot.y_label(axes, "points per 100 tokens")
     return target
-
-
-def _shifts(lines: list[plot.Line]) -> dict[str, float]:
-    """How far each line stands from the middle of its budget's place, by label: beside each other, so that intervals do
-    not hide each other. Those without a budget have a place of their own."""
-    shifts: dict[str, float] = {}
-    for free in (True, False):
-        labels = [line.label for line in lines if (line.strategy == FREE) == free]
-        steps = max(1, len(labels) - 1)
-        shifts |= {label: _WIDTH * (i - (len(labels) - 1) / 2) / steps for i, label in enumerate(labels)}
-    return shifts
 
 
 def _draw_beyond(axes: Axes, line: plot.Line, x: pl.Expr, reach: float) -> None:

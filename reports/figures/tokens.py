@@ -28,7 +28,23 @@ def tokens_by_phase(rows: pl.DataFrame, sheet: plot.Sheet, strategy: str) -> Rep
     responses stand at ∞. None when the table has no rows of the strategy."""
     if strategy not in rows["strategy"]:
         return None
-    data = _distributions(rows.filter(pl.col("strategy").is_in([strategy, FREE])))
+    # Counts, mean forced tokens, quantiles of both phases.
+    data = (
+        rows.filter(pl.col("strategy").is_in([strategy, FREE]))
+        .group_by("benchmark", "model", "think_budget")
+        .agg(
+            num_problems=pl.col("problem").n_unique(),
+            num_trajectories=pl.len(),
+            forced_tokens=pl.col("forced_tokens").mean(),
+            **{
+                f"{phase}_{name}": pl.col(column).quantile(share, "linear")
+                for phase, (column, _, _) in PHASES.items()
+                for name, share in _QUANTILES.items()
+            },
+        )
+        .with_columns(num_samples=pl.col("num_trajectories") // pl.col("num_problems"))
+        .sort("benchmark", "model", "think_budget", nulls_last=True)
+    )
     budgets = plot.ladder_of(data)
     caption = (
         "Boxes: quartiles and median of sampled tokens; whiskers: 5th to 95th percentile; no intervals. "
@@ -120,25 +136,6 @@ def _by_responses(spent: pl.DataFrame) -> pl.DataFrame:
         strategy="responses",
         solution_budget=pl.when(~free).then("solution_budget"),
     ).drop("responses")
-
-
-def _distributions(rows: pl.DataFrame) -> pl.DataFrame:
-    """A row per model, benchmark and thinking budget: counts, mean forced tokens, quantiles of both phases."""
-    return (
-        rows.group_by("benchmark", "model", "think_budget")
-        .agg(
-            num_problems=pl.col("problem").n_unique(),
-            num_trajectories=pl.len(),
-            forced_tokens=pl.col("forced_tokens").mean(),
-            **{
-                f"{phase}_{name}": pl.col(column).quantile(share, "linear")
-                for phase, (column, _, _) in PHASES.items()
-                for name, share in _QUANTILES.items()
-            },
-        )
-        .with_columns(num_samples=pl.col("num_trajectories") // pl.col("num_problems"))
-        .sort("benchmark", "model", "think_budget", nulls_last=True)
-    )
 
 
 def _phase_boxes(axes: Axes, cells: pl.DataFrame, budgets: list[int | None]) -> dict[str, Any]:

@@ -33,14 +33,19 @@ STYLES = {"validation": "-", "reward": "-", "response": "-", "thinking": "--", "
 def training_curves(trainings: Mapping[str, Training], sheet: plot.Sheet) -> ReportFigure | None:
     """Validation accuracy, reward and lengths over the steps of every training, a colour each. None when no training
     left a metric that is known here."""
+    from matplotlib.lines import Line2D
+
     data = _data(trainings)
     if data.is_empty():
         return None
     steps = data["step"].unique().sort().to_list()
+    counts = data.group_by("model", maintain_order=True).agg(pl.col("seed").n_unique()).filter(pl.col("seed") > 1)
+    several = ", ".join(f"{model}: {count}" for model, count in counts.iter_rows())
+    seeds = f" With several seeds ({several}) thin lines are single seeds, and bold ones their mean." if several else ""
     caption = (
         f"{sum(step > 0 for step in steps)} steps. x-axis: training steps, each of a batch of rollouts. Thin lines: "
         f"the mean of one batch; bold lines: the centred mean of {SMOOTHING_STEPS} steps. There are no intervals, "
-        f"because batches differ in their problems.{_seeds(data)}{_validated(data, trainings)}"
+        f"because batches differ in their problems.{seeds}{_validated(data, trainings)}"
     )
     target = plot.figure_files(sheet, "training_curves", "Training under the budget", caption)
     panels = data["panel"].unique(maintain_order=True).to_list()
@@ -64,7 +69,12 @@ def training_curves(trainings: Mapping[str, Training], sheet: plot.Sheet) -> Rep
             axes.set_xlim(steps[0] - 0.5, steps[-1] + 0.5)
             if axes.dataLim.ymin >= 0:
                 axes.set_ylim(bottom=0)
-        plot.legend_below(figure, _legend(data, sheet), caption, num_columns=6)
+        # Colour is the model, line style the phase.
+        models = data["model"].unique(maintain_order=True)
+        phases = [name for name in ("response", "thinking", "solution") if name in data["series"]]
+        legend = {model: Line2D([], [], color=sheet.colours[model], lw=2) for model in models}
+        legend |= {phase: Line2D([], [], color=plot.INK, ls=STYLES[phase]) for phase in phases}
+        plot.legend_below(figure, legend, caption, num_columns=6)
     return target
 
 
@@ -85,27 +95,9 @@ def _validated(data: pl.DataFrame, trainings: Mapping[str, Training]) -> str:
     )
 
 
-def _seeds(data: pl.DataFrame) -> str:
-    """What the lines of several seeds are, for the caption."""
-    counts = data.group_by("model", maintain_order=True).agg(pl.col("seed").n_unique()).filter(pl.col("seed") > 1)
-    several = ", ".join(f"{model}: {count}" for model, count in counts.iter_rows())
-    return f" With several seeds ({several}) thin lines are single seeds, and bold ones their mean." if several else ""
-
-
 def _smooth(points: pl.DataFrame, window: int) -> pl.DataFrame:
     """The centred mean over so many steps."""
     return points.with_columns(pl.col("value").rolling_mean(window, min_samples=1, center=True))
-
-
-def _legend(data: pl.DataFrame, sheet: plot.Sheet) -> dict[str, Any]:
-    """Colour is the model, line style the phase."""
-    from matplotlib.lines import Line2D
-
-    models = data["model"].unique(maintain_order=True)
-    phases = [name for name in ("response", "thinking", "solution") if name in data["series"]]
-    return {model: Line2D([], [], color=sheet.colours[model], lw=2) for model in models} | {
-        phase: Line2D([], [], color=plot.INK, ls=STYLES[phase]) for phase in phases
-    }
 
 
 def _data(trainings: Mapping[str, Training]) -> pl.DataFrame:

@@ -23,7 +23,7 @@ from elastic_core.budget import Budget
 from elastic_core.engines.endpoint import is_endpoint
 from elastic_core.system.files import Markdown, escaped, write_text
 from elastic_core.trajectory import BUDGET
-from reports.content import Claim, ReportContent, ReportFigure, Setting, Verdict
+from reports.content import ReportContent, ReportFigure, Setting, Verdict
 from reports.page.chart import CAPTION, DRAWING, main_chart
 from reports.page.payload import build_payload, draw_problems
 from reports.summary import is_partial, partial
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 MAX_LINES = 40
 """A longer table is left to its CSV file."""
-
-TITLE = "Accuracy under a token budget"
 
 _STYLES = ("base.css", "brief.css", "chart.css", "tables.css", "figures.css", "reader.css", "detail.css")
 _SCRIPTS = (
@@ -59,21 +57,33 @@ def write_page(content: ReportContent, path: Path) -> None:
     drawing = draw_problems(rows)
     payload = build_payload(rows, drawing.problems, content.sources.problems)
     style, scripts = styles(*_STYLES), [_asset(name) for name in _SCRIPTS]
+    # What serves the model as advised, and for which benchmarks.
+    commands: dict[str, list[str]] = {}
+    for setting in content.settings:
+        if text := command(setting, content.sources.preset, content.sources.places):
+            commands.setdefault(text, []).append(setting.benchmark)
+    counts = {
+        ("trajectory", "trajectories"): content.summary["num_trajectories"].sum(),
+        ("benchmark", "benchmarks"): content.summary.n_unique("benchmark"),
+        ("model", "models"): content.summary.n_unique("model"),
+        ("strategy", "strategies"): content.summary.n_unique("strategy"),
+        ("budget", "budgets"): content.summary.n_unique(BUDGET),
+    }
     page = page_of.render(
-        title=TITLE,
+        title="Accuracy under a token budget",
         method=METHOD,
         picked=PICKED,
         chart=main_chart(content.priced, content.settings, content.unit),
         drawing=DRAWING,
         caption=CAPTION,
         settings={each.benchmark: each for each in content.settings},
-        commands=_commands(content),
+        commands=commands,
         policy=policy(style, scripts),
         style=style,
         scripts=scripts,
         content=content,
         verdicts=_VERDICTS,
-        totals=_totals(content.summary),
+        totals=[(one if count == 1 else many, f"{count:,}") for (one, many), count in counts.items()],
         figures=[(each, as_address(each), each.data.relative_to(content.directory)) for each in content.figures],
         tables=[*content.tables, every_cell(content.summary)],
         partial=is_partial(content.summary),
@@ -109,17 +119,6 @@ def _digest(source: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
 
 
-def _totals(summary: pl.DataFrame) -> list[tuple[str, str]]:
-    counts = {
-        ("trajectory", "trajectories"): summary["num_trajectories"].sum(),
-        ("benchmark", "benchmarks"): summary.n_unique("benchmark"),
-        ("model", "models"): summary.n_unique("model"),
-        ("strategy", "strategies"): summary.n_unique("strategy"),
-        ("budget", "budgets"): summary.n_unique(BUDGET),
-    }
-    return [(one if count == 1 else many, f"{count:,}") for (one, many), count in counts.items()]
-
-
 def command(setting: Setting, preset: str, places: Mapping[str, str | list[str]]) -> str:
     """What serves the model so; "" where there is no budget to set, or the model is behind a server already."""
     place = places.get(setting.model, setting.model)
@@ -127,16 +126,6 @@ def command(setting: Setting, preset: str, places: Mapping[str, str | list[str]]
         return ""
     of = ["--preset", preset] if preset else []
     return shlex.join(["elastic", "serve", *of, "--model", place, "--budget", str(setting.budget)])
-
-
-def _commands(content: ReportContent) -> dict[str, list[str]]:
-    """What serves the model as advised, and for which benchmarks."""
-    found: dict[str, list[str]] = {}
-    for setting in content.settings:
-        text = command(setting, content.sources.preset, content.sources.places)
-        if text:
-            found.setdefault(text, []).append(setting.benchmark)
-    return found
 
 
 def render_markdown(content: ReportContent) -> str:
@@ -162,7 +151,7 @@ def as_address(figure: ReportFigure) -> str:
 
 def _markdown(content: ReportContent, figures: list[tuple[str, str, str]]) -> str:
     text = template("report.md.j2", keep_trailing_newline=True, autoescape=False, finalize=escaped)
-    summary = content.summary.with_columns(partial=partial())
+    summary, counts = content.summary.with_columns(partial=partial()), Counter(each.verdict for each in content.claims)
     return text.render(
         method=METHOD,
         brief=" ".join(content.brief),
@@ -172,7 +161,10 @@ def _markdown(content: ReportContent, figures: list[tuple[str, str, str]]) -> st
         coverage=content.coverage,
         provenance=[(name, one_line(value)) for name, value in content.sources.provenance.items()],
         figures=figures,
-        counted=_counted(content.claims),
+        counted=(
+            f"{counts[Verdict.HOLDS]} hold, {counts[Verdict.FAILS]} do not, {counts[Verdict.UNDECIDED]} are undecided, "
+            f"{counts[Verdict.NOT_MEASURED]} could not be measured."
+        ),
         shown=lambda verdict: Markdown(f"**{verdict}**" if verdict is Verdict.FAILS else verdict),
         claims=content.claims,
         partial=is_partial(content.summary),
@@ -215,14 +207,6 @@ def _table(cells: pl.DataFrame, show: Callable[[dict[str, Any]], str]) -> Markdo
         shown.setdefault(budget, {})[cell["model"], cell["strategy"]] = show(cell)
     header = ["budget", *(f"{model}, {plain(strategy)}" for model, strategy in columns)]
     return grid(header, [[budget, *(values.get(column, "") for column in columns)] for budget, values in shown.items()])
-
-
-def _counted(claims: list[Claim]) -> str:
-    counts = Counter(claim.verdict for claim in claims)
-    return (
-        f"{counts[Verdict.HOLDS]} hold, {counts[Verdict.FAILS]} do not, {counts[Verdict.UNDECIDED]} are undecided, "
-        f"{counts[Verdict.NOT_MEASURED]} could not be measured."
-    )
 
 
 def template(name: str, **options: Any) -> Template:

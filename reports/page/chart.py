@@ -101,7 +101,10 @@ def main_chart(priced: pl.DataFrame, settings: Iterable[Setting], unit: str) -> 
     models = {
         name: int(colours[name][1:]) % NUM_COLOURS for name in sorted(set(cells["model"]), key=colours.__getitem__)
     }
-    strategies = _marks(ordered(cells["strategy"], "separate"))
+    names = ordered(cells["strategy"], "separate")
+    others = [mark for mark in _MARKS if mark not in _KNOWN_MARKS.values()]
+    unknown = [name for name in names if name not in _KNOWN_MARKS]
+    strategies = {name: _KNOWN_MARKS.get(name) or others[unknown.index(name) % len(others)] for name in names}
     advised = {
         (each.benchmark, each.model, "separate", each.budget.think, each.budget.solution): str(each.budget)
         for each in settings
@@ -112,8 +115,11 @@ def main_chart(priced: pl.DataFrame, settings: Iterable[Setting], unit: str) -> 
         name, scale, outstanding = part["benchmark"][0], _Scale(part["tokens_mean"].to_list()), _outstanding(part)
         points = [_point(cell, scale, models, strategies, advised, unit, outstanding) for cell in part.to_dicts()]
         lines = sorted(_lines(part, scale, models, outstanding), key=lambda line: not line.faint)
-        steps, ticks = _steps(part, scale), scale.ticks()
-        panels.append(Panel(name, sampled(part), lines, sorted(points), steps, ticks, scale.up()))
+        # As accurate as the cell before, until the next one is reached.
+        best = part.filter("frontier").sort("tokens_mean").select("tokens_mean", "avg_at_k").rows()
+        first, *rest = [(scale.x(tokens), scale.y(accuracy)) for tokens, accuracy in best]
+        steps = f"M{first[0]},{first[1]}" + "".join(f"H{x}V{y}" for x, y in rest) + f"H{WIDTH - _RIGHT}"
+        panels.append(Panel(name, sampled(part), lines, sorted(points), steps, scale.ticks(), scale.up()))
     return Chart(panels, models, strategies)
 
 
@@ -127,12 +133,6 @@ def _outstanding(cells: pl.DataFrame) -> set[tuple[str, str]]:
     if lines.height > _MAX_LINES:
         lines = lines.filter(pl.col("model").is_in([BASE, main_model(lines["model"])]))
     return {*lines.select("model", "strategy").iter_rows(), *((model, FREE) for model in lines["model"])}
-
-
-def _marks(strategies: Iterable[str]) -> dict[str, str]:
-    others = [mark for mark in _MARKS if mark not in _KNOWN_MARKS.values()]
-    unknown = [name for name in strategies if name not in _KNOWN_MARKS]
-    return {name: _KNOWN_MARKS.get(name) or others[unknown.index(name) % len(others)] for name in strategies}
 
 
 class _Scale:
@@ -202,10 +202,3 @@ def _lines(
         places = " ".join(f"{scale.x(x)},{scale.y(y)}" for x, y in line.select("tokens_mean", "avg_at_k").iter_rows())
         name = str(model), str(strategy)
         yield Line(*name, models[name[0]], f"M{places}", name not in outstanding)
-
-
-def _steps(cells: pl.DataFrame, scale: _Scale) -> str:
-    """The frontier of a benchmark: as accurate as the cell before, until the next one is reached."""
-    best = cells.filter("frontier").sort("tokens_mean").select("tokens_mean", "avg_at_k").rows()
-    first, *rest = [(scale.x(tokens), scale.y(accuracy)) for tokens, accuracy in best]
-    return f"M{first[0]},{first[1]}" + "".join(f"H{x}V{y}" for x, y in rest) + f"H{WIDTH - _RIGHT}"

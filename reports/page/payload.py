@@ -129,9 +129,12 @@ def build_payload(rows: pl.LazyFrame, drawn: pl.DataFrame, problems: Problems, m
     """The trajectories of the `drawn` problems, from the first one on until the limit is reached, with the questions
     and reference answers that are known. The table is read once, and only what was drawn stays in memory."""
     columns = (*PROBLEM, *_NUMBERS, *_NAMES, "answer", "thinking", "solution")
+    # For each token that we wrote, how many had been sampled before it.
+    at = pl.element().arg_true().cast(pl.Int64)
+    forced_after = pl.col("forced").list.eval(at - pl.int_range(0, at.len())).alias("forced_after")
     frame = (
         rows.filter(pl.col("problem").is_in(drawn["problem"].unique().to_list()))
-        .select(*columns, _forced_after(), pl.col("dropped").list.len())
+        .select(*columns, forced_after, pl.col("dropped").list.len())
         .join(drawn.lazy().select(PROBLEM), on=PROBLEM, how="semi")
         .sort(_ORDER, nulls_last=True)
         .collect(engine="streaming")
@@ -147,28 +150,19 @@ def build_payload(rows: pl.LazyFrame, drawn: pl.DataFrame, problems: Problems, m
             break
         chunks[key] = chunk
     held = sorted(chunks, key=_natural)
-    index = pl.concat(parts[key] for key in held)
-    return Payload(_packed(_index(held, parts, index)), [chunks[key] for key in held], index.height)
-
-
-def _index(held: Sequence[Key], parts: Mapping[Any, pl.DataFrame], rows: pl.DataFrame) -> dict[str, Any]:
-    return {
+    listed = pl.concat(parts[key] for key in held)
+    index = {
         "problems": {
             "benchmark": [benchmark for benchmark, _ in held],
             "id": [problem for _, problem in held],
             "rows": [parts[key].height for key in held],
         },
-        "numbers": {name: rows[name].to_list() for name in _NUMBERS},
-        "names": {name: _coded(rows[name]) for name in _NAMES},
+        "numbers": {name: listed[name].to_list() for name in _NUMBERS},
+        "names": {name: _coded(listed[name]) for name in _NAMES},
         "phrase": {"before": FINAL_ANSWER_BEFORE, "after": FINAL_ANSWER_AFTER},
         "wording": WORDING,
     }
-
-
-def _forced_after() -> pl.Expr:
-    """For each token that we wrote, how many had been sampled before it."""
-    at = pl.element().arg_true().cast(pl.Int64)
-    return pl.col("forced").list.eval(at - pl.int_range(0, at.len())).alias("forced_after")
+    return Payload(_packed(index), [chunks[key] for key in held], listed.height)
 
 
 def _coded(names: pl.Series) -> dict[str, list[Any]]:

@@ -235,7 +235,7 @@ def within_points(within: pl.DataFrame, unit: str) -> ReportTable | None:
         "benchmark",
         "model",
         **{"points given up, at most": "points"},
-        run=_run(nearest),
+        run=pl.when(pl.col("reason").is_null()).then(_RUN).otherwise(_NEAR.fill_null(nearest)),
         **{unit: pl.col("cost")},
         **estimate(name, "difference", DIFFERENCE),
         problems="num_problems",
@@ -259,10 +259,6 @@ def _by_pick(within: pl.DataFrame) -> pl.DataFrame:
         .agg(pl.exclude("margin").first(), points=points.str.replace(r", (\d+)$", " or $1"))
         .with_columns(numbers)
     )
-
-
-def _run(nearest: pl.Expr) -> pl.Expr:
-    return pl.when(pl.col("reason").is_null()).then(_RUN).otherwise(_NEAR.fill_null(nearest))
 
 
 def side_by_side(under: pl.DataFrame, within: pl.DataFrame, unit: str, benchmark: str, model: str) -> list[ReportTable]:

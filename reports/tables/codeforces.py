@@ -67,8 +67,18 @@ def section(rows: pl.DataFrame, found: list[RatedCell] | None, theirs: pl.DataFr
         )
     else:
         ours = "Not measured: the data set with the number of users at each rating is not at hand."
-    parts = [f"**Codeforces rating** (CodeElo). {SAMPLE_TESTS_NOTE}", ours, _published(theirs)]
-    return "\n\n".join(part for part in parts if part)
+    parts = [f"**Codeforces rating** (CodeElo). {SAMPLE_TESTS_NOTE}", ours]
+    theirs = theirs.filter(pl.col("metric").is_in(["rating", "percentile"]), benchmark=BENCHMARK)
+    if not theirs.is_empty():
+        index = ["model", "budget", "source"]
+        frame = theirs.with_columns(budget=stated_budget()).pivot("metric", index=index, values="value")
+        lines = [
+            [f"published: {model}, {budget}", f"{rating:.0f}", f"{percentile:.1f}", source]
+            for model, budget, source, rating, percentile in frame.select(*index, "rating", "percentile").iter_rows()
+        ]
+        table = grid(["published cell", "rating", "percentile", "source"], lines)
+        parts.append(f"Published, not measured here ({sources(theirs)}):\n\n{table}")
+    return "\n\n".join(parts)
 
 
 def _measured(cells: list[RatedCell], missing: set[int]) -> str:
@@ -92,20 +102,6 @@ def _measured(cells: list[RatedCell], missing: set[int]) -> str:
         "A problem of a used contest that a cell lacks counts as unsolved"
         f"{lowered if any(cell.partial for cell in cells) else ''}."
     )
-
-
-def _published(theirs: pl.DataFrame) -> str:
-    theirs = theirs.filter(pl.col("metric").is_in(["rating", "percentile"]), benchmark=BENCHMARK)
-    if theirs.is_empty():
-        return ""
-    index = ["model", "budget", "source"]
-    frame = theirs.with_columns(budget=stated_budget()).pivot("metric", index=index, values="value")
-    lines = [
-        [f"published: {model}, {budget}", f"{rating:.0f}", f"{percentile:.1f}", source]
-        for model, budget, source, rating, percentile in frame.select(*index, "rating", "percentile").iter_rows()
-    ]
-    table = grid(["published cell", "rating", "percentile", "source"], lines)
-    return f"Published, not measured here ({sources(theirs)}):\n\n{table}"
 
 
 def _listed(items: Iterable[Any]) -> str:

@@ -47,7 +47,16 @@ def model_comparison(summary: pl.DataFrame, ratings: pl.DataFrame, published: pl
         "Accuracy in percent of separate budgeting and of unconstrained responses. 95 % intervals: Clopper-Pearson"
         f"{'' if ratings.is_empty() else '; for ratings and percentiles a bootstrap over contests'}. {counted}."
     )
-    theirs = _published_across(published.filter(single))
+    # A line per model, budget and source, the columns named as those of `_across`.
+    what = pl.when(pl.col("metric").is_in(ACCURACY)).then(pl.lit("(%)")).otherwise("metric")
+    numbers = published.filter(single).select(
+        "model",
+        "value",
+        budget=stated_budget(),
+        source=pl.format("published: {}", "source"),
+        of=pl.format("{} {}", "benchmark", what),
+    )
+    theirs = numbers.pivot("of", index=["model", "budget", "source"], values="value", maintain_order=True)
     if not theirs.is_empty():
         order = [name + end for name in dict.fromkeys([*names, *theirs.columns[3:]]) for end in ("", LOW, HIGH)]
         both = pl.concat([frame, theirs], how="diagonal")
@@ -78,20 +87,6 @@ def _across(cells: pl.DataFrame, ratings: pl.DataFrame) -> tuple[pl.DataFrame, l
         "model", budget_text().alias("budget"), source.alias("source"), *estimates
     )
     return lines, names
-
-
-def _published_across(published: pl.DataFrame) -> pl.DataFrame:
-    """A line per model, budget and source, the columns named as those of `_across`."""
-    what = pl.when(pl.col("metric").is_in(ACCURACY)).then(pl.lit("(%)")).otherwise("metric")
-    index = ["model", "budget", "source"]
-    frame = published.select(
-        "model",
-        "value",
-        budget=stated_budget(),
-        source=pl.format("published: {}", "source"),
-        of=pl.format("{} {}", "benchmark", what),
-    )
-    return frame.pivot("of", index=index, values="value", maintain_order=True)
 
 
 def swap_ablation(summary: pl.DataFrame, published: pl.DataFrame) -> ReportTable | None:

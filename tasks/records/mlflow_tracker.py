@@ -93,7 +93,15 @@ class Tracker:
 
     def record(self, parent: str, results: Sequence[Result]) -> None:
         """A finished run below `parent` for each result, in few requests; a known label keeps its run."""
-        known = self._below(parent)
+        from mlflow.store.entities import PagedList
+
+        known: dict[str, Run] = {}
+        page: PagedList[Any] | None = None
+        while page is None or page.token:
+            page = self.client.search_runs(
+                [self.experiment_id], f"tags.`{_PARENT}` = '{parent}'", page_token=page.token if page else None
+            )
+            known |= {run.data.tags[LABEL]: run for run in page if LABEL in run.data.tags}
         for result in results:
             tags, run = {**result.tags, _PARENT: parent}, known.get(result.label)
             run_id = run.info.run_id if run else self._create(result.label, result.name, tags)
@@ -123,19 +131,6 @@ class Tracker:
         lengths = accumulate(len(chart) + 3 for chart in charts)
         fitting = [chart for chart, length in zip(charts, lengths, strict=True) if length <= room]
         self.client.set_tag(run_id, "mlflow.note.content", text.format(charts=" · ".join(fitting)))
-
-    def _below(self, parent: str) -> dict[str, Run]:
-        """The runs of a parent, by label."""
-        from mlflow.store.entities import PagedList
-
-        found: dict[str, Run] = {}
-        page: PagedList[Any] | None = None
-        while page is None or page.token:
-            page = self.client.search_runs(
-                [self.experiment_id], f"tags.`{_PARENT}` = '{parent}'", page_token=page.token if page else None
-            )
-            found |= {run.data.tags[LABEL]: run for run in page if LABEL in run.data.tags}
-        return found
 
     def _create(self, label: str, name: str, tags: Mapping[str, Any]) -> str:
         named = {LABEL: label, **{key: str(value) for key, value in tags.items()}}

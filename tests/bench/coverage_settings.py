@@ -19,7 +19,7 @@ from elastic_core.statistics.accuracy import mean_score, score_difference
 from elastic_core.statistics.budgets import differences_together, falls
 from elastic_core.statistics.estimates import FREE, by_seed
 from elastic_core.statistics.intervals import Estimate
-from elastic_core.statistics.which_budget import MARGIN, budget_advice, choose_budget
+from elastic_core.statistics.which_budget import MARGIN, budget_advice, choose_budgets
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.stopping import next_samples, widest
 from reports.verdict import pairs_of
@@ -346,7 +346,7 @@ def advice(outside: int) -> Iterator[Setting]:
             problems = problems.with_columns(
                 output_tokens=tokens, input_tokens=pl.lit(10.0), cached_tokens=pl.lit(0.0), turns=pl.lit(1.0)
             )
-            row = choose_budget(budget_advice(problems), problems, "base", "b")
+            row = choose_budgets(budget_advice(problems), problems)["base", "b"]
             return Drawn(not isinstance(row, dict) or losses[row["think_budget"] // 8 - 1] <= MARGIN)
 
         yield Setting(f"{n} problems × {k}, {'problems broken outright' if thin else 'samples lost'}", draw)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from elastic_core.serving.choice import COLUMNS, Choice, choose_levels
 from elastic_core.serving.levels import EFFORTS, read_levels
-from elastic_core.statistics.which_budget import Reason, budget_advice, choose_budget
+from elastic_core.statistics.which_budget import Reason, budget_advice, choose_budgets
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from reports.summary import cell_problems
 from tests.elastic_command import elastic_here
@@ -85,7 +85,7 @@ def test_high_is_the_budget_that_a_report_advises() -> None:
     rows = make_rows(["base"], ["hard"], ["separate", "unconstrained"], num_problems=400)
     rows = rows.with_columns(score=pl.col("think_budget").fill_null(500).ge(48).cast(pl.Float64))
     problems = cell_problems(rows)
-    advised = choose_budget(budget_advice(problems), problems, "base", "hard")
+    advised = choose_budgets(budget_advice(problems), problems)["base", "hard"]
     choice = choose_levels(rows.select(COLUMNS))
     assert not isinstance(advised, Reason) and not isinstance(choice.rule, Reason)
     assert choice.levels["high"].think == advised["think_budget"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
 from elastic_core.engines.base import Engine, RequestFailed, drive
-from elastic_core.engines.memo import ContinuationMemo, Turn
+from elastic_core.engines.memo import ContinuationMemo, OfTurn, Turn
 from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
 from elastic_core.trajectory import Trajectory
@@ -115,7 +115,7 @@ async def in_turns(
         with turn:
             for _ in range(delays.randrange(8)):
                 await asyncio.sleep(0)
-            roles = {"policy": memos[0].of_turn(turn), "solver": memos[-1].of_turn(turn)}
+            roles = {"policy": OfTurn(memos[0], turn), "solver": OfTurn(memos[-1], turn)}
             return await drive(STRATEGIES[name].decode(prompt(name, budget), budget, MARKERS, Sampling()), roles, 5)
 
     begun = [run(name, budget, Turn(turns, prompt(name, budget))) for name, budget in cells]

@@ -20,7 +20,6 @@ from elastic_core.statistics.which_budget import (
     Reason,
     advised_budgets,
     budget_advice,
-    choose_budget,
     choose_budgets,
 )
 
@@ -202,10 +201,10 @@ def test_verdicts_are_those_of_a_sequence_from_the_largest_budget_down(
     assert (advice["low"] <= advice["difference"]).all()
 
 
-def advised(cells: dict[int | None, tuple[float, float]], count: int = 300, **guess: float) -> object:
+def advised(cells: dict[int | None, tuple[float, float]], count: int = 300, guess: float = 0.0) -> object:
     """Of one model: its budget, or the reason why there is none."""
     table = problems(cells, count)
-    found = choose_budget(budget_advice(table), table, "base", "hard", **guess)
+    found = choose_budgets(budget_advice(table), table, {"hard": guess})["base", "hard"]
     return found if isinstance(found, Reason) else found["think_budget"]
 
 
@@ -223,8 +222,8 @@ def test_the_advice_saves_something_and_is_beaten_by_nothing() -> None:
 def test_a_model_that_another_one_beats_is_not_advised() -> None:
     worse = problems({64: (0.6, 150), None: (0.6, 400)}, 300).with_columns(model=pl.lit("trained"))
     table = pl.concat([problems({64: (0.9, 150), None: (0.9, 400)}, 300), worse])
-    assert choose_budget(budget_advice(table), table, "trained", "hard") is Reason.BEATEN
-    found = choose_budget(budget_advice(table), table, "base", "hard")
+    assert choose_budgets(budget_advice(table), table)["trained", "hard"] is Reason.BEATEN
+    found = choose_budgets(budget_advice(table), table)["base", "hard"]
     assert not isinstance(found, Reason) and found["think_budget"] == 64
 
 

@@ -50,7 +50,16 @@ def accepts(answer: str, truth: MathTruth, leaf: Leaf) -> bool | None:
         return False
 
     def equal(part: str, accepted: str) -> bool | None:
-        return _equal_quantity(part, normal(accepted), truth, leaf)
+        accepted = normal(accepted)
+        if part == accepted:
+            return True
+        if truth.unit is None:
+            return _equal(part, accepted, truth.tolerance, leaf)
+        wanted = unit(truth.unit)
+        part, given = without_unit(part, wanted)
+        value, own = split_unit(accepted)
+        pairs = in_one_unit(part, given, value if own == wanted else accepted, wanted)
+        return _any(_equal(one, other, truth.tolerance, leaf) for one, other in pairs)
 
     if truth.match == "any":
         return _any(equal(text, accepted) for accepted in truth.answers)
@@ -60,40 +69,25 @@ def accepts(answer: str, truth: MathTruth, leaf: Leaf) -> bool | None:
     return _any(_matched(reading, truth.answers, equal) for reading in readings)
 
 
-def _equal_quantity(text: str, accepted: str, truth: MathTruth, leaf: Leaf) -> bool | None:
-    if text == accepted:
-        return True
-    if truth.unit is None:
-        return _equal(text, accepted, truth.tolerance, leaf)
-    wanted = unit(truth.unit)
-    text, given = without_unit(text, wanted)
-    value, own = split_unit(accepted)
-    pairs = in_one_unit(text, given, value if own == wanted else accepted, wanted)
-    return _any(_equal(one, other, truth.tolerance, leaf) for one, other in pairs)
-
-
 def _equal(answer: str, accepted: str, tolerance: float | None, leaf: Leaf, depth: int = 0) -> bool | None:
     """Whether two normal texts mean the same."""
     answer, accepted = _unwrapped(answer, depth), _unwrapped(accepted, depth)
     if depth < MAX_DEPTH and is_equation(answer) != is_equation(accepted):
-        return _equal_sides(answer, accepted, lambda a, b, within: _equal(a, b, within, leaf, depth + 1), tolerance)
+        # Whether all sides of the one that is an equation are the other; of `\sqrt{2}\approx 1.4` the first, where the
+        # second is the first rounded. `5=5` says nothing.
+        sides, rounded = structure.sides_of(answer if is_equation(answer) else accepted)
+        if len(set(sides)) < len(sides) or not all(map(number, rounded)):
+            return False
+        pairs = [(side, accepted) if is_equation(answer) else (answer, side) for side in sides]
+        roundings = [(sides[-1], text, 0.5 * 10.0 ** -len(text.partition(".")[2])) for text in rounded]
+        comparisons = [*((*pair, tolerance) for pair in pairs), *roundings]
+        return _all(_equal(*each, leaf, depth + 1) for each in comparisons)
     if _is_list(answer) or _is_list(accepted):  # each of its parts has a unit of its own
         return _equal_values(answer, accepted, tolerance, leaf, depth)
     accepted, wanted = split_unit(accepted)
     answer, given = without_unit(answer, wanted)
     pairs = in_one_unit(answer, given, accepted, wanted)
     return _any(_equal_values(one, other, tolerance, leaf, depth) for one, other in pairs)
-
-
-def _equal_sides(answer: str, accepted: str, equal: Leaf, tolerance: float | None) -> bool | None:
-    r"""Whether all sides of the one that is an equation are the other; of `\sqrt{2}\approx 1.4` the first, where the
-    second is the first rounded. `5=5` says nothing."""
-    sides, rounded = structure.sides_of(answer if is_equation(answer) else accepted)
-    if len(set(sides)) < len(sides) or not all(map(number, rounded)):
-        return False
-    pairs = [(side, accepted) if is_equation(answer) else (answer, side) for side in sides]
-    roundings = [(sides[-1], text, 0.5 * 10.0 ** -len(text.partition(".")[2])) for text in rounded]
-    return _all(chain((equal(*pair, tolerance) for pair in pairs), (equal(*one) for one in roundings)))
 
 
 def _is_list(text: str) -> bool:

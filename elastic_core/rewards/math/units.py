@@ -120,8 +120,11 @@ def split_unit(text: str) -> tuple[str, str]:
         is_unit = name.count("%") <= 1 and not name.endswith("/") and len(words) <= _MAX_WORDS
         is_unit = is_unit and _NOT_UNITS.isdisjoint(words) and bool(_UNIT_TEXT.fullmatch(match[0]))
         return (text[: match.start()].rstrip(), name) if is_unit else (text, "")
-    if (match := _BARE.search(text)) and number(text[: match.start()]) and _is_known(unit(match[1])):
-        return text[: match.start()], unit(match[1])
+    if (match := _BARE.search(text)) and number(text[: match.start()]):
+        name = unit(match[1])
+        # A single letter is a variable rather than a unit.
+        if len(name) > 1 and all(re.sub(r"\^[0-9]", "", part) in _CANONICAL.values() for part in name.split("/")):
+            return text[: match.start()], name
     return text, ""
 
 
@@ -228,8 +231,3 @@ def unit(text: str) -> str:
         other = _CANONICAL.get(lower, lower.removesuffix("s")) if len(word) > 3 else word
         words.append(_CANONICAL.get(word, other))
     return re.sub(r" ?([/^]) ?", r"\1", " ".join(words))
-
-
-def _is_known(name: str) -> bool:
-    """A single letter is a variable rather than a unit."""
-    return len(name) > 1 and all(re.sub(r"\^[0-9]", "", part) in _CANONICAL.values() for part in name.split("/"))

@@ -31,22 +31,8 @@ from elastic_core.rewards import Grade, grade
 from elastic_core.rewards.response import response_text
 from elastic_core.seeds import group_seed, rollout_seed
 from elastic_core.strategies import STRATEGIES, Sampling
-from elastic_core.training.algorithms import (
-    THINKING_ADVANTAGES,
-    Answered,
-    Cuts,
-    num_distinct,
-    rows,
-    think_and_answer,
-)
-from elastic_core.training.grpo.reward import (
-    REWARDS,
-    L1Parameters,
-    LengthRequest,
-    Rollout,
-    measures,
-    thought_measures,
-)
+from elastic_core.training.algorithms import THINKING_ADVANTAGES, Answered, Cuts, num_distinct, rows, think_and_answer
+from elastic_core.training.grpo.reward import REWARDS, L1Parameters, LengthRequest, Rollout, measures, thought_measures
 from elastic_core.training.grpo.server import ServerEngine, server_class
 from elastic_core.trajectory import Trajectory
 

