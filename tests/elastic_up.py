@@ -95,7 +95,8 @@ class Services(NamedTuple):
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     """One for the files that tests/conftest.py keeps together, whose last test ends it."""
     project, ports = write_project(tmp_path_factory.mktemp("project")), free_ports(2)
-    process = start(project, clean_environment(), *ports)
+    # The worker asks for runs every second, not every ten.
+    process = start(project, clean_environment() | {"PREFECT_WORKER_QUERY_SECONDS": "1"}, *ports)
     try:
         yield Services(process, project, *ports, lines_until(process, "Ctrl-C"))
     finally:

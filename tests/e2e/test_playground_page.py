@@ -207,6 +207,7 @@ def test_a_problem_runs_and_a_moved_slider_moves_the_cut(page: Page, address: st
     assert count(page, "separate", "forced") == 0 and count(page, "separate", "thinking") > 48
 
 
+@pytest.mark.slow  # Of engines that share a machine, tests/integration/test_playground.py asks the same.
 def test_two_models_answer_beside_each_other_under_an_effort_level(view: Page, tmp_path: Path) -> None:
     page = view
     choose_model(page, "base")

@@ -72,6 +72,7 @@ def test_what_is_built_is_not_built_again(whole: Path) -> None:
     assert again.stdout == f"prepare-data: done before, nothing to do: {whole}\n"
 
 
+@pytest.mark.slow
 @needs_upstream
 def test_another_choice_of_data_sets_builds_none_again(whole: Path) -> None:
     runs = whole.parents[2]
@@ -101,6 +102,7 @@ def test_a_kill_in_the_middle_loses_nothing(whole: Path, tmp_path: Path) -> None
     assert finished and all(file.stat().st_mtime_ns == before for file, before in finished.items())
 
 
+@pytest.mark.slow
 @needs_upstream
 def test_a_broken_file_is_one_sentence_and_nothing_is_built(tmp_path: Path) -> None:
     file = tmp_path / "mirror/agentica-project/rllm/rllm/data/test/math/amc.json"

@@ -56,7 +56,11 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     return (directory / "report.html").as_uri()
 
 
-@pytest.fixture(scope="module", params=SCREENS.values(), ids=SCREENS)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(given, marks=pytest.mark.slow if name == "dark" else ()) for name, given in SCREENS.items()],
+    ids=SCREENS,
+)
 def screen(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
     with watched(browser, **request.param) as page:
         yield page

@@ -4,19 +4,16 @@ What is misspelt is answered by one sentence with what was probably meant, and b
 import json
 import shlex
 import shutil
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.models.special_tokens import load_markers
 from tests.api_server import ApiServer, listening
 from tests.documents import commands, page
-from tests.e2e.test_playground_page import start, stopped
 from tests.elastic_command import elastic, elastic_here
 from tests.first_line import heavy_before
 
@@ -134,11 +131,6 @@ def test_a_newcomers_tour(
     assert f'did you mean "{own_problems}"?' in wrong(f"evaluate {BASE} --gpus 0 --benchmark onw")
     assert "expected THINK+SOLUTION" in wrong(f"evaluate {BASE} --gpus 0 --benchmark {own_problems} --budget 1k")
 
-    process, address = start(toured, "--preset", "smoke")
-    try:
-        assert httpx.get(address, trust_env=False, follow_redirects=True).is_success
-    finally:
-        stopped(process, signal.SIGINT)
     assert 'did you mean "playground"?' in wrong("playgroud")
     assert 'did you mean "--model"?' in wrong(f"playground --modle mine={BASE}")
     assert 'did you mean "smoke"?' in wrong("playground --preset smok")

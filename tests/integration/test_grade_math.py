@@ -102,14 +102,15 @@ EQUAL_BUT_FOR_LOOKS = {"$46", "$$46$", "46.0", " 46 "}
 """Of the hostile answers, those that are 46: a dollar sign that is not closed does not make them another number."""
 
 
-def test_no_hostile_answer_is_right_hangs_or_does_anything(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("third", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+def test_no_hostile_answer_is_right_hangs_or_does_anything(pool: Pool, tmp_path: Path, third: int) -> None:
     canary = tmp_path / "canary"
     hostile = list(hostile_answers(str(canary)))
     pool.deadline = 0.3
     assert len(hostile) >= 200
     warm_up(pool)
     late, credited = {}, set()
-    for item in hostile:
+    for item in hostile[third::3]:
         started = time.monotonic()
         if grade("math", item.response, item.truth).score:
             credited.add(item.answer)
