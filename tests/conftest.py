@@ -37,16 +37,15 @@ LONGEST = (
     "test_sweep.py",
     "test_tour.py",
     "test_playground_page.py",
-    "test_playground.py",
-    "test_service_pages.py",
-    "test_services.py",
+    "test_endpoint.py",
+    "test_report_views.py",
+    "test_warm_start.py",
     "test_sweep_ray.py",
     "test_endpoint_plain.py",
-    "test_endpoint.py",
-    "test_grade_math.py",
     "test_serve.py",
-    "test_local_ray.py",
-    "test_own_model.py",
+    "test_grade_math.py",
+    "test_service_pages.py",
+    "test_services.py",
 )
 """Files that begin first, so that all processes end together."""
 

@@ -34,6 +34,7 @@ SHORT = {
 }
 
 
+@pytest.mark.slow
 def test_the_page_makes_a_model_and_data_that_pass_the_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model without markers, and rows as GSM8K has them."""
     monkeypatch.chdir(tmp_path)

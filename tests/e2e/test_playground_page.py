@@ -364,6 +364,7 @@ def test_more_runs_than_may_queue_are_refused(address: str) -> None:
     assert refused and all(answer.status_code == 503 and "full" in answer.text for answer in refused)
 
 
+@pytest.mark.slow  # tests/integration/test_playground_access.py asks the same of the page, without a browser.
 def test_a_password_keeps_others_out(browser: Browser, tmp_path: Path) -> None:
     process, address = start(
         tmp_path, "--model", "nothing=" + str(checkpoint(tmp_path)), ELASTIC_PLAYGROUND_PASSWORD=PASSWORD

@@ -53,6 +53,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory(built.stdout)
 
 
+@pytest.mark.slow  # tests/unit/test_data_*.py read the same files.
 @needs_upstream
 def test_everything_in_the_mirror_is_built_and_recorded(whole: Path) -> None:
     manifest = json.loads((whole / "manifest.json").read_text())
@@ -66,6 +67,7 @@ def test_everything_in_the_mirror_is_built_and_recorded(whole: Path) -> None:
     assert recorded == {name: entry["sha256"][:36] for name, entry in manifest["datasets"].items()}
 
 
+@pytest.mark.slow
 @needs_upstream
 def test_what_is_built_is_not_built_again(whole: Path) -> None:
     again = elastic_here(*COMMAND, runs=whole.parents[2])

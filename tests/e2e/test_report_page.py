@@ -234,6 +234,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_report(small_table(num_problems=416, num_samples=10), tmp_path_factory.mktemp("large"))
 
 
+@pytest.mark.slow
 def test_fifty_thousand_trajectories_stay_usable(page: Page, large: str) -> None:
     page.goto(large)
     expect(matches(page)).to_contain_text("49,920 of 49,920 trajectories")

@@ -12,6 +12,7 @@ import pytest
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.models.special_tokens import load_markers
 from elastic_core.sweep.table import SweepTable
+from elastic_core.trajectory import KEY as ROW_KEY
 from tests.api_server import ApiServer, listening
 from tests.exactness import broken_rules
 from tests.plain_install import ENGINES, install
@@ -76,16 +77,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plain]:
 
 
 @pytest.fixture(scope="module")
-def interrupted(plain: Plain) -> tuple[subprocess.CompletedProcess[str], int]:
-    """A sweep whose server goes away in the middle, and how many rows it left."""
-    plain.api.away_after = 40
-    ended = plain.run("run", "sweep", "--preset", "mine.toml")
-    plain.api.away_after = None
-    return ended, plain.table.read().height
-
-
-@pytest.fixture(scope="module")
-def swept(plain: Plain, interrupted: tuple[subprocess.CompletedProcess[str], int]) -> subprocess.CompletedProcess[str]:
+def swept(plain: Plain) -> subprocess.CompletedProcess[str]:
     return plain.run("run", "sweep", "--preset", "mine.toml")
 
 
@@ -94,14 +86,23 @@ def test_the_environment_has_nothing_that_runs_models(plain: Plain) -> None:
     assert subprocess.run([plain.elastic.with_name("python"), "-c", look]).returncode == 0
 
 
-def test_a_server_that_goes_away_ends_the_sweep_with_what_is_stored(
-    interrupted: tuple[subprocess.CompletedProcess[str], int],
+@pytest.mark.slow
+def test_a_server_that_goes_away_ends_the_sweep_with_what_is_stored_and_the_same_command_goes_on(
+    plain: Plain, swept: subprocess.CompletedProcess[str], tmp_path: Path
 ) -> None:
-    ended, stored = interrupted
+    another = Plain(plain.elastic, tmp_path, plain.api)
+    plain.api.away_after = len(plain.api.drawn) + 40
+    ended = another.run("run", "sweep", "--preset", "mine.toml")
+    plain.api.away_after = None
+    stored = another.table.read().height
     assert ended.returncode == 2 and "Traceback" not in ended.stdout, ended.stdout[-6000:]
     assert 0 < stored < ROWS
     waited = "did not answer for 5 s (endpoint.wait_seconds)"
     assert waited in ended.stdout and f"; {stored} rows are stored, and the same command goes on" in ended.stdout
+    again = another.run("run", "sweep", "--preset", "mine.toml")
+    assert again.returncode == 0, again.stdout[-6000:]
+    key = list(ROW_KEY)
+    assert another.table.read().sort(key).equals(plain.table.read().sort(key))
 
 
 def test_it_measures_a_model_behind_a_server(plain: Plain, swept: subprocess.CompletedProcess[str]) -> None:
@@ -120,6 +121,7 @@ def test_the_manifest_names_server_version_and_model_and_that_weights_were_not_h
     assert server["weights"].startswith("not hashed")
 
 
+@pytest.mark.slow
 def test_the_same_command_again_draws_nothing_and_needs_no_server(
     plain: Plain, swept: subprocess.CompletedProcess[str]
 ) -> None:

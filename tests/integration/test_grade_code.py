@@ -164,19 +164,21 @@ LEETCODE_NEEDS = {126: "sortedcontainers"}
 
 @needs_upstream
 @pytest.mark.timeout(200)
-def test_the_references_of_leetcode_pass_and_fail_each_others_tests() -> None:
+@pytest.mark.parametrize("fourth", [pytest.param(i, marks=pytest.mark.slow if i else ()) for i in range(4)])
+def test_the_references_of_leetcode_pass_and_fail_each_others_tests(fourth: int) -> None:
     raw = json.loads((FOLDER / "leetcode.json").read_text())
     assert len(raw) == 200
-    truths = [CodeTruth("check", code=problem["tests"]["functional"]) for problem in raw]
+    chosen = range(fourth, len(raw), 4)
+    truths = [CodeTruth("check", code=raw[i]["tests"]["functional"]) for i in chosen]
     # Not calling its own method, a reference answers nothing; every test program must notice.
     useless = "class Solution:\n    def __getattr__(self, name):\n        return lambda *_, **__: 'useless'\n"
     with ThreadPoolExecutor(2) as pool:
-        right = list(pool.map(grade, (problem["solutions"] for problem in raw), truths))
-        wrong = list(pool.map(grade, [useless] * 40, truths))
-    failed = {index: status for index, status in enumerate(right) if status is not CORRECT}
-    assert failed == dict.fromkeys(LEETCODE_NEEDS, RUNTIME_ERROR)
+        right = dict(zip(chosen, pool.map(grade, (raw[i]["solutions"] for i in chosen), truths), strict=True))
+        wrong = list(pool.map(grade, [useless] * 10, truths))
+    failed = {index: status for index, status in right.items() if status is not CORRECT}
+    assert failed == dict.fromkeys(set(LEETCODE_NEEDS) & set(chosen), RUNTIME_ERROR)
     assert set(wrong) <= {WRONG, RUNTIME_ERROR}
-    assert wrong.count(WRONG) >= 35
+    assert wrong.count(WRONG) >= 8
 
 
 LONG = "1" + "0" * 5000

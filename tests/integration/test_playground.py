@@ -27,7 +27,8 @@ from flows.commands.playground.session import Run, Session
 from flows.commands.playground.view import render
 from flows.runtime.models import Models, find_models
 
-pytestmark = pytest.mark.timeout(600)
+# An engine of its own; of what a reader sees, tests/e2e/test_playground_page.py asks every day.
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
 STRATEGY_NAMES = ("vanilla", "separate", "budget_forcing", "budget_forcing_wait1", "l1_exact")
 

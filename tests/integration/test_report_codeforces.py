@@ -72,6 +72,7 @@ def sweep(runs: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     return stage
 
 
+@pytest.mark.slow
 def test_a_report_without_standings_is_made_again_once_they_can_be_fetched(
     runs: Path,
     sweep: Stage,

@@ -164,6 +164,7 @@ class Counted:
         return await self.engine.generate(request, seed)
 
 
+@pytest.mark.slow  # A second engine.
 def test_two_engines_share_the_samples_and_make_the_same_table(
     table: pl.DataFrame, runner: asyncio.Runner, engine: RayEngine, tmp_path: Path
 ) -> None:

@@ -75,6 +75,7 @@ def test_a_dead_process_ends_the_training_and_is_named(victim: str, reason: str,
     assert ended.returncode == 1 and "alive" in ended.stdout and reason in ended.stdout, ended.stdout
 
 
+@pytest.mark.slow
 def test_a_dead_process_is_the_reason_of_what_failed_with_it_and_nothing_else_is(cluster: RayCluster) -> None:
     ended = trainer(cluster, "nobody", "rollouts", "rollouts and engine")
     assert ended.returncode == 0, ended.stdout
