@@ -15,7 +15,7 @@ import pytest
 
 from elastic_core.system.ray_cluster import RayCluster
 from elastic_core.training import launch
-from tests.command_lines import command_lines
+from tests.command_lines import watched_command_lines
 from tests.listening import listening
 
 pytestmark = pytest.mark.timeout(300)
@@ -98,13 +98,13 @@ def test_a_job_gets_its_secrets_shows_none_and_everything_listens_on_loopback(
     (tmp_path / "job.py").write_text(JOB)
     password = secrets.token_hex(16)
     client = cluster.client()
-    seen, shown = set(), set()
+    seen = set()
     private = json.dumps({"MLFLOW_TRACKING_PASSWORD": password})
-    job = client.submit_job(entrypoint=f"python {tmp_path / 'job.py'}", metadata={launch.PRIVATE: private})
-    while not client.get_job_status(job).is_terminal():
-        seen |= listening(psutil.Process(cluster.head))
-        shown |= command_lines()
-        time.sleep(0.02)
+    with watched_command_lines() as shown:
+        job = client.submit_job(entrypoint=f"python {tmp_path / 'job.py'}", metadata={launch.PRIVATE: private})
+        while not client.get_job_status(job).is_terminal():
+            seen |= listening(psutil.Process(cluster.head))
+            time.sleep(0.02)
     log = client.get_job_logs(job)
     assert client.get_job_status(job) == "SUCCEEDED", log[-2000:]
     (found,) = [line.split() for line in log.splitlines() if line.startswith("found ")]

@@ -376,8 +376,8 @@ def test_a_body_has_an_end(server: str, path: str) -> None:
 def test_a_client_that_leaves_is_counted_apart_and_leaves_no_traceback(server: str, log: Path) -> None:
     secret, said = "the client's own words", log.read_text().count("Traceback")
     before = metrics(server)
-    # 256 responses up to the context's end: the engine is at work for longer than the client takes to leave.
-    body = chat_body(messages=[{"role": "user", "content": secret}], vllm_xargs=UNLIMITED, ignore_eos=True, n=256)
+    # Up to the context's end, which takes the engine a minute: however late a poll looks, the client leaves before.
+    body = chat_body(messages=[{"role": "user", "content": secret}], vllm_xargs=UNLIMITED, ignore_eos=True, n=2048)
     generated = tokens_generated(server)
     with connected(server, len(body)) as connection:
         connection.sendall(body)
