@@ -15,16 +15,16 @@ import numpy as np
 from elastic_core.data.problems import Problem
 from elastic_core.engines.base import drive
 from elastic_core.engines.memo import ContinuationMemo
-from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
 from elastic_core.sweep.executor import SweepResult, run_sweep
 from elastic_core.sweep.models import Prompts
 from elastic_core.sweep.plan import SweepPlan
 from elastic_core.sweep.rows import RowBuilder
 from elastic_core.sweep.store import Manifest, TrajectoryStore
+from tests.marks import markers, single
 
 END_OF_TEXT, THINK_START, THINK_END, NEWLINE, WORD = range(1, 6)
-MARKERS = Markers(THINK_START, THINK_END, (END_OF_TEXT,), (NEWLINE,), (NEWLINE, WORD), (WORD,), True)
+MARKERS = markers(single(THINK_START, THINK_END, END_OF_TEXT), (NEWLINE,), (NEWLINE, WORD), (WORD,))
 _FIRST_PROBLEM = 10
 
 T = TypeVar("T")

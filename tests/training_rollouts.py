@@ -13,7 +13,7 @@ from elastic_core.training.grpo.agent_loop import RolloutWorker
 
 BASE = Path(elastic_core.miniature.__file__).parent / "base"
 TOKENIZER, MARKERS = load_markers(BASE)
-END, EOS = MARKERS.think_end, MARKERS.end_of_text[0]
+END, EOS = MARKERS.close[0], MARKERS.end_of_text[0]
 WORD = TOKENIZER.encode("we", add_special_tokens=False)[0]
 BOX = tuple(TOKENIZER.encode("\\boxed{12}", add_special_tokens=False))
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0, "logprobs": True}

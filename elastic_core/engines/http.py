@@ -209,7 +209,7 @@ async def _checked(endpoint: Endpoint, server: HttpServer, keeps_budgets: bool) 
     engine = HttpEngine(server, address.model, endpoint.context)
     if keeps_budgets:
         _, markers = load_markers(endpoint.tokenizer)
-        request = Generate((markers.think_start,), 3, markers.end_of_text, Sampling(), budget=Budget(1, 1))
+        request = Generate(markers.think_start, 3, markers.end_of_text, Sampling(), budget=Budget(1, 1))
         try:
             await engine.generate(request, seed=0)
         except RequestFailed as error:

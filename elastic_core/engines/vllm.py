@@ -14,8 +14,8 @@ from typing import Any
 
 from elastic_core.engines.base import EngineLost, RequestFailed
 from elastic_core.engines.budgets.parameters import SOLUTION, THINK, additional_config, installed_runner
-from elastic_core.engines.budgets.processor import Stops, thought_is_closed
 from elastic_core.engines.parameters import EngineParameters
+from elastic_core.models.marks import Marks
 from elastic_core.models.special_tokens import load_markers
 from elastic_core.seeds import request_seed
 from elastic_core.strategies.base import Completion, Finish, Generate, Sampling
@@ -39,11 +39,11 @@ class VllmEngine:
     def __init__(self, model: str, parameters: EngineParameters, *, keeps_budgets: bool = False) -> None:
         os.environ.update(parameters.environment)
         budgets: dict[str, Any] = {}
-        self._stops = Stops.of(load_markers(model)[1]) if keeps_budgets else None
-        if self._stops is not None:
+        self._marks = Marks.of(load_markers(model)[1]) if keeps_budgets else None
+        if self._marks is not None:
             chosen = installed_runner(parameters.device)
             os.environ.update(chosen.environment)
-            budgets = {"logits_processors": [chosen.processor], "additional_config": additional_config(self._stops)}
+            budgets = {"logits_processors": [chosen.processor], "additional_config": additional_config(self._marks)}
         os.environ.setdefault("VLLM_HOST_IP", HOST)  # All processes of an engine are on this machine.
         from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -65,9 +65,9 @@ class VllmEngine:
         if max_tokens <= 0:
             return Completion((), Finish.LENGTH, () if request.sampling.logprobs else None)
         if request.budget is not None:
-            if self._stops is None:
+            if self._marks is None:
                 raise RequestFailed("this engine was started without budgets; use separate")
-            if thought_is_closed(request.prefix, self._stops):
+            if self._marks.is_closed(request.prefix):
                 raise RequestFailed(
                     "the prompt has closed its thought, which an engine that keeps budgets takes for the "
                     "model's; use separate"

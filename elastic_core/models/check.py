@@ -8,7 +8,7 @@ Not covered: what the weights hold, and whether they fit the memory.
 from __future__ import annotations
 
 import json
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -63,8 +63,9 @@ def require_usable(
         _require_cpu_kernel(text, name)
     if trained:
         _require_plain_logits(config, name)
-    ids = (*((markers.think_start, markers.think_end) if markers.thinks else ()), *markers.end_of_text)
-    return ", ".join(f"{tokenizer.decode([i])} is token {i}" for i in ids)
+    marks = ((markers.think_start, *markers.think_ends) if markers.thinks else (), ((i,) for i in markers.end_of_text))
+    found = ((tokenizer.decode(list(mark)), mark) for mark in chain.from_iterable(marks))
+    return ", ".join(f"{text} is token{'s' * (len(mark) > 1)} {' '.join(map(str, mark))}" for text, mark in found)
 
 
 def _read_json(file: Path, name: str) -> dict[str, Any]:

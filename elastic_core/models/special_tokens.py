@@ -7,37 +7,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from elastic_core.models.marks import Marks
+
 FINAL_ANSWER_BEFORE, FINAL_ANSWER_AFTER = "\n", "\nFinal Answer:"
 """What s1 writes before and after the think-end of an exhausted thought."""
 WAIT = "Wait"
 """What s1 writes in place of a think-end to prolong the thought."""
-ABSENT = -1
-"""Id of a think marker that a model does not have."""
 
 
 @dataclass(frozen=True)
-class Markers:
-    """Token ids of one model.
+class Markers(Marks):
+    """Token ids of one model: its marks, end-of-text by tokenizer and generation configuration, and what strategies
+    write.
 
     Attributes:
-        think_start, think_end: the tokens around a thought; ABSENT where there are none.
-        end_of_text: every id that ends a response (tokenizer and generation configuration).
         final_answer_before, final_answer_after, wait: of FINAL_ANSWER_BEFORE, FINAL_ANSWER_AFTER and WAIT.
         template_opens_thinking: whether the chat template's generation prompt already holds think-start.
     """
 
-    think_start: int
-    think_end: int
-    end_of_text: tuple[int, ...]
     final_answer_before: tuple[int, ...]
     final_answer_after: tuple[int, ...]
     wait: tuple[int, ...]
     template_opens_thinking: bool
-
-    @property
-    def thinks(self) -> bool:
-        """Whether a thought has a beginning and an end."""
-        return self.think_end != ABSENT
 
 
 def resolve_markers(tokenizer: Any, end_of_text: tuple[int, ...] = (), thinks: bool = True) -> Markers:
@@ -57,23 +48,27 @@ def resolve_markers(tokenizer: Any, end_of_text: tuple[int, ...] = (), thinks: b
             f"{tokenizer.name_or_path}: the tokenizer, a {type(tokenizer).__name__}, makes {decoded!r} of {text!r}; "
             'expected the same text. Write "tokenizer_class": "PreTrainedTokenizerFast" into its tokenizer_config.json'
         )
+    start: tuple[int, ...]
+    end: tuple[int, ...]
     try:
-        start, end = (_single_token(tokenizer, marker) for marker in ("<think>", "</think>"))
+        start, end = ((_single_token(tokenizer, marker),) for marker in ("<think>", "</think>"))
     except ValueError:
         if thinks:
             raise
-        start = end = ABSENT
+        start = end = ()
     ends = dict.fromkeys(i for i in (tokenizer.eos_token_id, *end_of_text) if i is not None)
     if not ends:
         raise ValueError(f"{tokenizer.name_or_path}: the tokenizer has no end-of-text token")
     return Markers(
         think_start=start,
-        think_end=end,
+        think_ends=(end,) if end else (),
+        close=end,
+        answer=end,
         end_of_text=tuple(ends),
         final_answer_before=_encode(tokenizer, FINAL_ANSWER_BEFORE),
         final_answer_after=_encode(tokenizer, FINAL_ANSWER_AFTER),
         wait=_encode(tokenizer, WAIT),
-        template_opens_thinking=start in chat_prompt(tokenizer, "1+1=?"),
+        template_opens_thinking=_holds(chat_prompt(tokenizer, "1+1=?"), start),
     )
 
 
@@ -103,6 +98,10 @@ def chat_text(tokenizer: Any, question: str) -> str:
     messages = [{"role": "user", "content": question}]
     text: str = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     return text
+
+
+def _holds(tokens: tuple[int, ...], part: tuple[int, ...]) -> bool:
+    return bool(part) and any(tokens[at : at + len(part)] == part for at in range(len(tokens)))
 
 
 def _single_token(tokenizer: Any, marker: str) -> int:

@@ -76,8 +76,8 @@ class Guide:
         """After the first turn: it closes the thought that the generation prompt opens. Empty without think markers."""
         if not self.markers.thinks:
             return ()
-        start = () if self.markers.template_opens_thinking else (self.markers.think_start,)
-        return (*start, self.markers.think_end)
+        start = () if self.markers.template_opens_thinking else self.markers.think_start
+        return (*start, *self.markers.close)
 
     def has_plan(self, reply: Ids) -> bool:
         return parse_plan(self.text(reply)) is not None
@@ -119,8 +119,9 @@ class Guide:
     def control(self) -> frozenset[int]:
         """Tokens that control and say nothing."""
         markers = self.markers
-        thinking = (markers.think_start, markers.think_end)
-        return frozenset((*self.tokenizer.all_special_ids, *thinking, *markers.end_of_text))
+        # The tokens of a longer mark may stand in a text.
+        marks = {mark[0] for mark in (markers.think_start, *markers.think_ends) if len(mark) == 1}
+        return frozenset((*self.tokenizer.all_special_ids, *marks, *markers.end_of_text))
 
     @cached_property
     def max_forced_tokens(self) -> int:

@@ -71,8 +71,7 @@ def response_texts(tokenizer: Any, markers: Markers, trajectories: Iterable[Traj
     responses: dict[tuple[Ids, int | None], int] = {}
     places = [responses.setdefault((t.response_ids, t.solution_start), len(responses)) for t in trajectories]
     parts = [_parts(markers, *response) for response in responses]
-    marker = (markers.think_end,) if markers.thinks else ()
-    distinct = list(dict.fromkeys([marker, *(ids for pair in parts for ids in pair if ids is not None)]))
+    distinct = list(dict.fromkeys(ids for each in parts for ids in each if ids is not None))
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
         # In Rust and without the lock of the interpreter; transformers' own batch is a loop in Python.
@@ -82,20 +81,21 @@ def response_texts(tokenizer: Any, markers: Markers, trajectories: Iterable[Traj
         decoded_texts = [tokenizer.decode(ids, **options) for ids in distinct]
     decoded = dict(zip(distinct, decoded_texts, strict=True))
     texts = [
-        ResponseText(decoded[thinking], None if solution is None else decoded[solution].removeprefix(decoded[marker]))
-        for thinking, solution in parts
+        ResponseText(decoded[thinking], None if solution is None else decoded[solution].removeprefix(decoded[mark]))
+        for thinking, mark, solution in parts
     ]
     return [texts[place] for place in places]
 
 
-def _parts(markers: Markers, ids: Ids, solution_start: int | None) -> tuple[Ids, Ids | None]:
-    """Tokens before think-end and, when a solution was begun, from think-end on: some tokenizers drop the space before
-    the first token that they decode, so that the marker's text has to go and not the marker."""
+def _parts(markers: Markers, ids: Ids, solution_start: int | None) -> tuple[Ids, Ids, Ids | None]:
+    """Tokens before the mark that ends the thought, the mark and, when a solution was begun, from the mark on: some
+    tokenizers drop the space before the first token that they decode, so that the mark's text has to go and not the
+    mark."""
     end = len(ids) - bool(ids and ids[-1] in markers.end_of_text)
     if solution_start is None:
-        return ids[:end], None
-    before = solution_start - markers.thinks
-    return ids[:before], ids[before:end]
+        return ids[:end], (), None
+    before = solution_start - markers.mark_before(ids, solution_start)
+    return ids[:before], ids[before:solution_start], ids[before:end]
 
 
 def last_boxed(text: str) -> str | None:

@@ -14,7 +14,7 @@ from prometheus_client import Counter
 
 from elastic_core.budget import Budget
 from elastic_core.engines.budgets.parameters import KEY
-from elastic_core.engines.budgets.processor import Stops, thought_is_closed
+from elastic_core.models.marks import Marks
 from elastic_core.serving.requests import VARIABLE, Kind, Plan, Refused, ServeConfiguration, parse, plan
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Budgets:
                 edited = found.dump()
             except Refused as error:
                 raise HTTPException(400, str(error)) from None
-            sender = _Sender(Reply(found, self._config.stops), send)
+            sender = _Sender(Reply(found, self._config.marks), send)
             return {"type": "http.request", "body": edited, "more_body": False}
 
         async def respond(message: Message) -> None:
@@ -111,7 +111,7 @@ class Tally:
     the thought is open; `cut` is whether the solution was ended after s tokens."""
 
     budget: Budget
-    stops: Stops
+    marks: Marks
     solution_start: int | None
     thinking: int = 0
     solution: int = 0
@@ -120,15 +120,17 @@ class Tally:
     cut: bool = False
     finish: str | None = None
     _last: int | None = None
+    _thought: list[int] = field(default_factory=list)
+    _closing: int = 0
 
     def add(self, tokens: Sequence[int]) -> int:
         """Count new tokens. Returns how many of them belong to the response: all but a cut's end-of-text."""
         for i, token in enumerate(tokens):
+            if self.solution_start is None and self.length == self.budget.think:
+                self._closing = len(self.marks.closing(self._thought))
+                self.solution_start = None if self._closing else self.length
             if self.solution_start is None:
-                if token == self.stops.think_end:
-                    self.solution_start = self.length + 1
-                    self.forced += self.length == self.budget.think
-                self.thinking += not self.forced
+                self._think(token)
             elif self.length - self.solution_start == self.budget.solution:
                 self.cut = True
                 return i
@@ -138,13 +140,25 @@ class Tally:
             self._last = token
         return len(tokens)
 
+    def _think(self, token: int) -> None:
+        """Count a token before the solution: one that the model chose, or one of those that close the thought at t."""
+        if self._closing:
+            self.forced += 1
+            if self.forced == self._closing:
+                self.solution_start = self.length + 1
+            return
+        self._thought.append(token)
+        self.thinking += 1
+        self.solution_start = self.marks.end(self._thought, self.length)
+
     @property
     def thought(self) -> str:
         """How the thought ended: closed by the model, forced at t, end_of_text where the model ended its response
         inside, not_applicable where the prompt had closed it, unfinished where something else ended the response."""
         if self.solution_start is not None:
-            return "not_applicable" if not self.solution_start else "forced" if self.forced else "closed"
-        ended = self.finish == "stop" and self._last in self.stops.end_of_text
+            own = not self.forced or self.marks.rest_of_end(self._thought)
+            return "not_applicable" if not self.solution_start else "closed" if own else "forced"
+        ended = self.finish == "stop" and self._last in self.marks.end_of_text
         return "end_of_text" if ended else "unfinished"
 
     @property
@@ -158,7 +172,7 @@ class Reply:
     """One request's response, edited in place."""
 
     plan: Plan
-    stops: Stops
+    marks: Marks
     tallies: dict[int, Tally] = field(default_factory=dict)
     _closed: bool = False
 
@@ -187,16 +201,16 @@ class Reply:
         """The prompt's ids, which vLLM sends of a chat here and of a completion in each choice."""
         prompt = document.get("prompt_token_ids")
         if prompt is not None:
-            self._closed = thought_is_closed(prompt, self.stops)
+            self._closed = self.marks.is_closed(prompt)
             if not self.plan.shows_ids:
                 del document["prompt_token_ids"]
 
     def _choice(self, choice: dict[str, Any], message: dict[str, Any] | None) -> None:
         prompt = choice.get("prompt_token_ids")
-        closed = self._closed if prompt is None else thought_is_closed(prompt, self.stops)
+        closed = self._closed if prompt is None else self.marks.is_closed(prompt)
         tally = self.tallies.get(choice["index"])
         if tally is None:
-            tally = Tally(self.plan.budget, self.stops, 0 if closed else None)
+            tally = Tally(self.plan.budget, self.marks, 0 if closed else None)
             self.tallies[choice["index"]] = tally
         tokens = choice.get("token_ids") or []
         thinking = tally.solution_start is None

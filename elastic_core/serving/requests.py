@@ -19,8 +19,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from elastic_core.budget import Budget
 from elastic_core.engines.budgets.parameters import DROP_ONE, ROOM, SOLUTION, THINK, read_budget
-from elastic_core.engines.budgets.processor import Stops
 from elastic_core.errors import kind_of, nearest
+from elastic_core.models.marks import Marks
 
 VARIABLE = "ELASTIC_SERVE"
 """Environment variable by which the command that starts a server hands its `ServeConfiguration` to the middleware.
@@ -58,7 +58,7 @@ class ServeConfiguration:
     """Budgets of one served model: `default` of a request that names none (None: unlimited), and `levels` by the value
     of `reasoning_effort`, empty when none was measured."""
 
-    stops: Stops
+    marks: Marks
     default: Budget | None
     levels: Mapping[str, Budget]
 
@@ -175,7 +175,7 @@ def _limit(kind: Kind, body: dict[str, Any], budget: Budget, config: ServeConfig
     limits = {key: limit for key, limit in ((THINK, budget.think), (SOLUTION, budget.solution)) if limit is not None}
     keys = ("max_completion_tokens", "max_tokens") if kind == "chat" else ("max_tokens",)
     most = next((body[key] for key in keys if body.get(key) is not None), None)
-    room = budget.limited + 1  # Think-end, where we write it.
+    room = budget.limited + config.marks.max_forced
     if most is not None:
         room = min(room, most)
     elif kind == "completions":  # Where vLLM would take 16.
@@ -185,7 +185,7 @@ def _limit(kind: Kind, body: dict[str, Any], budget: Budget, config: ServeConfig
     body[ARGUMENTS] = {**(body.get(ARGUMENTS) or {}), **limits, ROOM: room}
     stops = body.get("stop_token_ids") or []
     if isinstance(stops, list):
-        body["stop_token_ids"] = [*stops, *(token for token in config.stops.end_of_text if token not in stops)]
+        body["stop_token_ids"] = [*stops, *(token for token in config.marks.end_of_text if token not in stops)]
 
 
 def unread_budget(body: Mapping[str, Any]) -> str | None:

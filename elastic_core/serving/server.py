@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from elastic_core.engines.budgets.parameters import additional_config, installed_runner
-from elastic_core.engines.budgets.processor import Stops
 from elastic_core.engines.parameters import EngineParameters
+from elastic_core.models.marks import Marks
 from elastic_core.serving.requests import VARIABLE, ServeConfiguration
 from elastic_core.strategies.base import Sampling
 
@@ -35,7 +35,7 @@ _INSTEAD = {
 
 
 def arguments(
-    model: Path, name: str, parameters: EngineParameters, sampling: Sampling, stops: Stops, host: str, port: int
+    model: Path, name: str, parameters: EngineParameters, sampling: Sampling, marks: Marks, host: str, port: int
 ) -> list[str]:
     """Arguments of `vllm serve`; raises as `installed_runner`. `name` is the model's in requests, `sampling` that of
     requests that do not set it."""
@@ -43,7 +43,7 @@ def arguments(
         **parameters.arguments(str(model)),
         "data_parallel_size": parameters.data_parallel_size,
         "logits_processors": installed_runner(parameters.device).processor,
-        "additional_config": additional_config(stops),
+        "additional_config": additional_config(marks),
         # vLLM's parser of <think>…</think>; the template or the model may open the thought.
         "reasoning_parser": "deepseek_r1",
         # The checkpoint's defaults, such as top_k, were not in force when the levels were measured.

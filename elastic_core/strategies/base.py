@@ -118,12 +118,13 @@ class Draft:
             assert completion.logprobs is not None, "the engine returned no log-probabilities"
             self.logprobs += completion.logprobs
 
-    def drop_last(self) -> None:
-        """Take the last sampled token out of the response; that it was drawn is remembered."""
-        self.dropped.append((len(self.tokens) - 1, self.tokens.pop()))
-        assert not self.forced.pop(), "only a sampled token can be dropped"
-        if self.with_logprobs:
-            self.logprobs.pop()
+    def drop_last(self, count: int = 1) -> None:
+        """Take the last tokens out of the response; that they were drawn is remembered of those that were sampled."""
+        keep = len(self.tokens) - count
+        self.dropped += [
+            (keep, token) for token, forced in zip(self.tokens[keep:], self.forced[keep:], strict=True) if not forced
+        ]
+        del self.tokens[keep:], self.forced[keep:], self.logprobs[keep:]
 
     def turn(self, role: str) -> None:
         """What is sampled from here on is that role's."""
@@ -151,19 +152,24 @@ class Draft:
 def think(
     draft: Draft, limit: int | None, markers: Markers, sampling: Sampling
 ) -> Generator[Generate, Completion, ThinkFinish]:
-    """Sample a thought of at most `limit` tokens. A think-end of the model's stays, its end-of-text is removed; the
-    caller forces what is missing."""
-    if limit == 0:
-        return ThinkFinish.FORCED
-    thought = yield Generate(draft.prefix, limit, (markers.think_end, *markers.end_of_text), sampling, "thinker")
-    last = thought.tokens[-1] if thought.tokens else None
-    ended = last in markers.end_of_text
-    draft.sampled(thought)
-    if ended:
-        draft.drop_last()
-    if last == markers.think_end:
-        return ThinkFinish.CLOSED
-    return ThinkFinish.END_OF_TEXT if ended else ThinkFinish.FORCED
+    """Sample a thought of at most `limit` tokens. A think-end of the model's stays, and is completed where the limit
+    cuts it; its end-of-text is removed. The caller forces what is missing."""
+    begin, left = len(draft.tokens), limit
+    while left != 0:
+        thought = yield Generate(draft.prefix, left, (*markers.stop, *markers.end_of_text), sampling, "thinker")
+        draft.sampled(thought)
+        # The last token of an end may stand for itself as well: then the thought goes on.
+        if markers.end(draft.tokens, begin) is not None:
+            return ThinkFinish.CLOSED
+        if thought.tokens and thought.tokens[-1] in markers.end_of_text:
+            draft.drop_last()
+            return ThinkFinish.END_OF_TEXT
+        if thought.finish is Finish.LENGTH:
+            break
+        left = None if left is None else left - len(thought.tokens)
+    rest = markers.rest_of_end(draft.tokens[begin:])
+    draft.force(rest)
+    return ThinkFinish.CLOSED if rest else ThinkFinish.FORCED
 
 
 def solve(

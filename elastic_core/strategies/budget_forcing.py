@@ -22,9 +22,9 @@ def with_waits(num_waits: int) -> Strategy:
         draft = Draft(prompt_ids, sampling.logprobs)
         thinking = yield from _think(draft, num_waits, budget.think, markers, sampling)
         if thinking is ThinkFinish.FORCED:
-            draft.force((*markers.final_answer_before, markers.think_end))
+            draft.force((*markers.final_answer_before, *markers.closing(draft.tokens)))
         elif thinking is ThinkFinish.END_OF_TEXT:
-            draft.force((markers.think_end,))
+            draft.force(markers.closing(draft.tokens))
         start = len(draft.tokens)
         if thinking is ThinkFinish.FORCED:
             draft.force(markers.final_answer_after)
@@ -32,7 +32,7 @@ def with_waits(num_waits: int) -> Strategy:
         return draft.finish(start, thinking, solution).check(budget)
 
     def max_forced_tokens(markers: Markers) -> int:
-        phrase = len(markers.final_answer_before) + 1 + len(markers.final_answer_after)
+        phrase = len(markers.final_answer_before) + markers.max_forced + len(markers.final_answer_after)
         return num_waits * len(markers.wait) + phrase
 
     return Strategy(decode, roles=("thinker", "solver"), prolongs=num_waits > 0, max_forced_tokens=max_forced_tokens)
@@ -43,13 +43,13 @@ def _think(
 ) -> Generator[Generate, Completion, ThinkFinish]:
     left = limit
     for _ in range(num_waits):
-        before = len(draft.tokens) + len(draft.dropped)
+        begin, before = len(draft.tokens), len(draft.dropped)
         thinking = yield from think(draft, left, markers, sampling)
         if thinking is ThinkFinish.FORCED:
             return thinking
         if left is not None:
-            left -= len(draft.tokens) + len(draft.dropped) - before
+            left -= draft.forced[begin:].count(False) + len(draft.dropped) - before
         if thinking is ThinkFinish.CLOSED:
-            draft.drop_last()
+            draft.drop_last(markers.mark_before(draft.tokens, len(draft.tokens)))
         draft.force(markers.wait)
     return (yield from think(draft, left, markers, sampling))

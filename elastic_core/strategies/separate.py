@@ -11,13 +11,13 @@ def separate(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, samp
     draft = Draft(prompt_ids, sampling.logprobs)
     thinking = yield from think(draft, budget.think, markers, sampling)
     if thinking is not ThinkFinish.CLOSED:
-        draft.force((markers.think_end,))
+        draft.force(markers.closing(draft.tokens))
     start = len(draft.tokens)
     solution = yield from solve(draft, budget.solution, markers, sampling)
     return draft.finish(start, thinking, solution).check(budget)
 
 
-SEPARATE = Strategy(separate, roles=("thinker", "solver"), max_forced_tokens=lambda markers: 1)
+SEPARATE = Strategy(separate, roles=("thinker", "solver"), max_forced_tokens=lambda markers: markers.max_forced)
 
 
 def separate_native(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
@@ -27,31 +27,36 @@ def separate_native(prompt_ids: tuple[int, ...], budget: Budget, markers: Marker
     A model that ends its text inside its thought ends the request: a second one samples the solution.
     """
     draft = Draft(prompt_ids, sampling.logprobs)
-    most = None if budget.total is None else budget.total + 1
+    most = None if budget.total is None else budget.total + markers.max_forced
     response = yield Generate(prompt_ids, most, markers.end_of_text, sampling, budget=budget)
-    if markers.think_end in response.tokens:
-        start = response.tokens.index(markers.think_end) + 1
-        # A think-end of the model's own counts inside t; the one after t sampled tokens is the engine's.
-        forced = budget.think is not None and start == budget.think + 1
-        draft.sampled(response.part(0, start - forced))
-        if forced:
-            draft.force((markers.think_end,))
+    thought, closing = response.tokens[: budget.think], tuple[int, ...]()
+    start = markers.end(thought)
+    thinking = ThinkFinish.FORCED if start is None else ThinkFinish.CLOSED
+    if start is None and response.tokens == thought and thought[-1:] and thought[-1] in markers.end_of_text:
+        thinking = ThinkFinish.END_OF_TEXT
+    elif start is None and len(thought) == budget.think:
+        closing = markers.closing(thought)
+        # After t sampled tokens without an end they are the engine's. One that forgot them is found out by `check`.
+        written = response.tokens[len(thought) : len(thought) + len(closing)]
+        if written == closing[: len(written)]:
+            start = len(thought) + len(closing)
+            thinking = ThinkFinish.CLOSED if markers.rest_of_end(thought) else ThinkFinish.FORCED
+    if start is not None:
+        draft.sampled(response.part(0, start - len(closing)))
+        draft.force(closing)
         # The token that ends a solution after s tokens is not part of it.
         end = len(response.tokens) if budget.solution is None else start + budget.solution
         draft.sampled(response.part(start, end))
         stopped = draft.tokens[-1] in markers.end_of_text
-        thinking = ThinkFinish.FORCED if forced else ThinkFinish.CLOSED
         solution = SolutionFinish.STOP if stopped else SolutionFinish.LENGTH
     else:
         draft.sampled(response)
-        thinking = ThinkFinish.FORCED
-        if draft.tokens and draft.tokens[-1] in markers.end_of_text:
+        if thinking is ThinkFinish.END_OF_TEXT:
             draft.drop_last()
-            thinking = ThinkFinish.END_OF_TEXT
-        draft.force((markers.think_end,))
+        draft.force(markers.closing(draft.tokens))
         start = len(draft.tokens)
         solution = yield from solve(draft, budget.solution, markers, sampling)
     return draft.finish(start, thinking, solution).check(budget)
 
 
-SEPARATE_NATIVE = Strategy(separate_native, roles=("policy",), shares=False, max_forced_tokens=lambda markers: 1)
+SEPARATE_NATIVE = Strategy(separate_native, shares=False, max_forced_tokens=lambda markers: markers.max_forced)

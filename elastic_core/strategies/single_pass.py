@@ -25,10 +25,10 @@ def single_pass(cap: Callable[[Budget], int | None]) -> Decode:
         response = yield Generate(prompt_ids, limit, markers.end_of_text, sampling)
         draft.sampled(response)
         stopped = bool(response.tokens) and response.tokens[-1] in markers.end_of_text
-        if markers.think_end not in response.tokens:
+        start = markers.end(response.tokens)
+        if start is None:
             cut = ThinkFinish.END_OF_TEXT if stopped else ThinkFinish.LENGTH
             return draft.finish(None, cut, SolutionFinish.NOT_APPLICABLE).check_total(limit)
-        start = response.tokens.index(markers.think_end) + 1
         solution = SolutionFinish.STOP if stopped else SolutionFinish.LENGTH
         return draft.finish(start, ThinkFinish.CLOSED, solution).check_total(limit)
 

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,8 +49,8 @@ def bound(
         prompt_ids: of a problem under a strategy and budget.
         context: of the model in tokens; where a phase without a limit ends without `max_response_tokens`.
     """
-    special = {markers.think_start, markers.think_end, *markers.end_of_text}
-    endless = _Endless(context, next(token for token in count() if token not in special), markers.think_end)
+    special = {*markers.think_start, *chain.from_iterable(markers.think_ends), *markers.end_of_text}
+    endless = _Endless(context, next(token for token in count() if token not in special), markers)
 
     async def of_cells(prompts: Mapping[Cell, tuple[int, ...]]) -> Bound:
         shared, independent = MemoCounts(), MemoCounts()
@@ -90,7 +90,7 @@ class _Endless:
 
     context: int
     token: int
-    think_end: int
+    markers: Markers
 
     async def generate(self, request: Generate, seed: int) -> Completion:
         room = max(0, self.context - len(request.prefix))
@@ -98,7 +98,8 @@ class _Endless:
         tokens = [self.token] * count
         think = None if request.budget is None else request.budget.think
         if think is not None and think < count:
-            tokens[think] = self.think_end
+            closing = self.markers.closing(tokens[:think])
+            tokens[think : think + len(closing)] = closing
         return Completion(tuple(tokens), Finish.LENGTH)
 
 

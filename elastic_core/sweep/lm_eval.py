@@ -83,9 +83,9 @@ def write_tasks(
     write_text(directory / "utils.py", _UTILS)
 
 
-def survives_decoding(tokenizer: Any, think_end: int) -> bool:
+def survives_decoding(tokenizer: Any, think_end: Sequence[int]) -> bool:
     """Whether the harness keeps think-end, which the grader needs: transformers leaves special tokens out."""
-    return THINK_END in tokenizer.decode([think_end], skip_special_tokens=True)
+    return THINK_END in tokenizer.decode(list(think_end), skip_special_tokens=True)
 
 
 def read_documents(file: Path) -> Any:

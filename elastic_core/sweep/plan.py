@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -227,14 +228,16 @@ def draws(row: Mapping[str, Any]) -> Iterator[tuple[str, int, tuple[int, ...]]]:
     """The pieces that a row's model drew: role (of the turn, else "thinker" or "solver" by phase), index into the
     response, and tokens, including those that the strategy dropped."""
     response, forced = row["response_ids"], row["forced"]
-    dropped = {entry["at"]: entry["id"] for entry in row["dropped"]}
+    dropped = defaultdict[int, list[int]](list)
+    for entry in row["dropped"]:
+        dropped[entry["at"]].append(entry["id"])
     start, num_sampled = 0, 0
     for i in range(len(response) + 1):
         thinking = num_sampled < row["think_tokens"] or i in dropped
         closed = num_sampled + i - start == row["think_tokens"]
         if i < len(response) and not forced[i] and i not in dropped and not (thinking and closed):
             continue
-        ids = (*response[start:i], *([dropped[i]] if i in dropped else ()))
+        ids = (*response[start:i], *dropped.get(i, ()))
         if ids:
             role = next((turn["role"] for turn in reversed(row["turns"]) if turn["at"] <= start), None)
             yield role or ("thinker" if thinking else "solver"), start, ids

@@ -23,6 +23,7 @@ from elastic_core.engines.http_server import ServerLost
 from elastic_core.engines.memo import ContinuationMemo
 from elastic_core.engines.vllm import VllmEngine
 from elastic_core.errors import UserError, first_line
+from elastic_core.models.marks import Marks
 from elastic_core.models.special_tokens import Markers, chat_prompt, load_markers
 from elastic_core.rewards import Grade, GradingFailed, grade
 from elastic_core.rewards.response import response_text
@@ -136,11 +137,11 @@ class Thought:
 
 
 class Follower:
-    """The engine of one strategy: asks the memo, and knows the response so far. The solution begins after `think_end`,
-    as far as that can be known before the end."""
+    """The engine of one strategy: asks the memo, and knows the response so far. The solution begins where one of
+    `marks` ends the thought, as far as that can be known before the end."""
 
-    def __init__(self, thought: Thought, prompt_ids: tuple[int, ...], think_end: int | None) -> None:
-        self._thought, self._prompt, self._think_end = thought, prompt_ids, think_end
+    def __init__(self, thought: Thought, prompt_ids: tuple[int, ...], marks: Marks | None) -> None:
+        self._thought, self._prompt, self._marks = thought, prompt_ids, marks
         self._request: Generate | None = None
         self._sequence = prompt_ids
         self._forced: list[bool] = []
@@ -171,7 +172,7 @@ class Follower:
                 stop = next((i + 1 for i, token in enumerate(tokens) if token in request.stop), len(tokens))
                 coming = tokens[: stop if request.max_tokens is None else min(stop, request.max_tokens)]
         ids = (*self._sequence, *coming)[len(self._prompt) :]
-        start = ids.index(self._think_end) + 1 if self._think_end in ids else None
+        start = self._marks.end(ids) if self._marks is not None else None
         forced = (*self._forced, *(False for _ in coming))
         finishes = ThinkFinish.NOT_APPLICABLE, SolutionFinish.NOT_APPLICABLE
         return Trajectory(self._prompt, ids, forced, start, *finishes, dropped=self._dropped)
@@ -217,8 +218,8 @@ class Attempt:
                     f"of {loaded.engine.max_model_len:,} tokens; shorten the problem or lower the budget"
                 )
             # Every turn of a conversation has a think-end; only its end shows which is the last.
-            think_end = loaded.markers.think_end if NAVIGATOR not in strategy.roles else None
-            self.follower, self.state = Follower(thought, prompt, think_end), "running"
+            marks = loaded.markers if NAVIGATOR not in strategy.roles else None
+            self.follower, self.state = Follower(thought, prompt, marks), "running"
             sampling = Sampling(settings.temperature, settings.top_p)
             rollout = strategy.decode(prompt, self.budget, loaded.markers, sampling)
             seed = sample_seed(settings.seed, problem.benchmark, problem.id, sample)

@@ -123,7 +123,7 @@ def _export_lm_eval(inputs: Inputs, to: Path) -> str:
     inputs.data.require_built()
     directory, engine, sweep = inputs.data.tokenizer, inputs.run.settings.engine, inputs.run.settings.sweep
     tokens, markers = load_markers(directory)
-    if not lm_eval.survives_decoding(tokens, markers.think_end):
+    if not lm_eval.survives_decoding(tokens, markers.close):
         raise UserError(f"{directory}: think-end is a special token there, which lm_eval leaves out of responses")
     problems = inputs.problems
     longest = {

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import click
 
 from elastic_core.budget import Budget
-from elastic_core.engines.budgets.processor import Stops
 from elastic_core.errors import UserError
+from elastic_core.models.marks import Marks
 from elastic_core.models.special_tokens import load_markers
 from elastic_core.serving import server
 from elastic_core.serving.levels import LEVELS, Levels, levels_beside, no_levels
@@ -93,11 +93,11 @@ def command(
         _, markers = load_markers(directory)
     except (OSError, ValueError) as error:
         raise UserError(f"{directory} cannot be served under budgets: {error}; see `elastic model prepare`") from None
-    stops, levels = Stops.of(markers), levels_beside(directory)
+    marks, levels = Marks.of(markers), levels_beside(directory)
     if levels is None:
         click.echo(no_levels(name, directory))
     offered = {str(effort): level.budget for effort, level in levels.levels.items()} if levels else {}
-    config = ServeConfiguration(stops, budget, offered)
+    config = ServeConfiguration(marks, budget, offered)
     # Budgets that no request could have, as a prompt takes a token at least.
     context = parameters.context(str(directory))
     of_levels = {f"{directory / LEVELS}: its level {effort}": given for effort, given in offered.items()}
@@ -107,7 +107,7 @@ def command(
                 f"{what} is {given}, which takes {given.limited + 1} tokens after the prompt, and the context has "
                 f"{context}: expected a smaller one, or a larger engine.max_model_len"
             )
-    arguments = server.arguments(directory, name, parameters, _sampling(levels, sweep), stops, host, port)
+    arguments = server.arguments(directory, name, parameters, _sampling(levels, sweep), marks, host, port)
     return Command(
         name,
         [sys.executable, "-m", server.__name__, *arguments, "--", *further],

@@ -228,10 +228,10 @@ async def split(options: argparse.Namespace, client: aiohttp.ClientSession, ours
     """The same number of responses from one pass, and from the two requests of `separate`."""
 
     async def twice(i: int) -> Timed:
-        asked = request(i, max_tokens=THINK, stop_token_ids=[MARKERS.think_end, *MARKERS.end_of_text])
+        asked = request(i, max_tokens=THINK, stop_token_ids=[MARKERS.close[0], *MARKERS.end_of_text])
         thought = await streamed(client, ours.url, asked)
         ids = [token for token in thought.ids if token not in MARKERS.end_of_text]
-        end = [] if ids and ids[-1] == MARKERS.think_end else [MARKERS.think_end]
+        end = [] if ids and ids[-1] == MARKERS.close[0] else [MARKERS.close[0]]
         prompt = [*PROMPTS[i % len(PROMPTS)], *ids, *end]
         solution = await streamed(client, ours.url, {**request(i, max_tokens=SOLUTION), "prompt": prompt})
         return Timed([*ids, *end, *solution.ids])
@@ -262,8 +262,8 @@ async def soaked(options: argparse.Namespace, client: aiohttp.ClientSession, our
         think, solution, most = scripts[i]
         timed = await streamed(client, ours.url, budgeted(i, think, solution), most)
         if timed.elastic:
-            closed = MARKERS.think_end in timed.ids
-            start = timed.ids.index(MARKERS.think_end) + 1 if closed else len(timed.ids)
+            closed = MARKERS.close[0] in timed.ids
+            start = timed.ids.index(MARKERS.close[0]) + 1 if closed else len(timed.ids)
             forced = closed and start == think + 1
             over = start - forced > think or len(timed.ids) - start > solution
             return "over" if over else "kept"

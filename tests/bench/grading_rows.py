@@ -99,12 +99,12 @@ def _trajectory(prompt: list[int], thought: list[int], solution: list[int], cell
     """What a strategy makes of a thought and a solution."""
     limit = cell.budget.think
     if limit is None or len(thought) < limit:
-        sampled, forced, think_finish = [*thought, markers.think_end], [], ThinkFinish.CLOSED
+        sampled, forced, think_finish = [*thought, markers.close[0]], [], ThinkFinish.CLOSED
     elif cell.strategy == "vanilla":
         sampled, forced, think_finish = thought[:limit], [], ThinkFinish.LENGTH
     else:
         newline = markers.final_answer_before if cell.strategy == "budget_forcing" else ()
-        sampled, forced, think_finish = thought[:limit], [*newline, markers.think_end], ThinkFinish.FORCED
+        sampled, forced, think_finish = thought[:limit], [*newline, markers.close[0]], ThinkFinish.FORCED
     has_solution = think_finish is not ThinkFinish.LENGTH
     rest = solution if has_solution else []
     return Trajectory(

@@ -120,7 +120,7 @@ def test_completions_end_as_those_of_an_engine_of_ours(endpoint: Endpoint) -> No
         async with http_pool({"base": endpoint}) as (replica,):
             return [await replica["base"].generate(request, 1) for request in requests]
 
-    start = (markers.think_start,)
+    start = markers.think_start
     (free,) = asyncio.run(complete(Generate(start, None, (), SAMPLING)))
     assert (len(free.tokens), free.finish) == (CONTEXT - 1, Finish.LENGTH)
     stop = free.tokens[20]

@@ -115,7 +115,7 @@ def test_the_budget_holds_when_the_model_opens_further_thoughts(
     runner: asyncio.Runner, engine: VllmEngine, think_budget: int
 ) -> None:
     native = decode(runner, engine, "separate_native", think_budget, WILD)
-    assert any(MARKERS.think_start in trajectory.response_ids for trajectory in native)
+    assert any(MARKERS.think_start[0] in trajectory.response_ids for trajectory in native)
     reference = decode(runner, engine, "separate", think_budget, WILD)
     for a, b in zip(native, reference, strict=True):
         assert thought(a) == thought(b)
@@ -130,7 +130,7 @@ def test_what_the_template_writes_after_think_start_is_not_counted(runner: async
 
 
 def test_a_prompt_that_has_closed_its_thought_is_refused(runner: asyncio.Runner, engine: VllmEngine) -> None:
-    prefix = (*PROMPTS[0], MARKERS.think_end)
+    prefix = (*PROMPTS[0], MARKERS.close[0])
     with pytest.raises(RequestFailed, match="has closed its thought"):
         runner.run(engine.generate(Generate(prefix, 8, MARKERS.end_of_text, SAMPLING, budget=Budget(4, 4)), 0))
 

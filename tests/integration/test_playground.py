@@ -76,7 +76,7 @@ def test_streamed_tokens_are_the_completion_s(session: Session, models: Models) 
     loaded = performed(session, asked(models, Budget(8, 8))).loaded["base"]
     prompt = chat_prompt(loaded.tokenizer, "36+6-4+8=?")
     requests = [
-        Generate(prompt, 60, (loaded.markers.think_end,), Sampling(0.8, 1.0, logprobs=logprobs))
+        Generate(prompt, 60, (loaded.markers.close[0],), Sampling(0.8, 1.0, logprobs=logprobs))
         for logprobs in (False, True)
     ]
 

@@ -90,8 +90,8 @@ class Seen:
 
     def keeps(self, budget: Budget) -> None:
         """By the ids alone, and what is told of them."""
-        closed = MARKERS.think_end in self.ids
-        start = self.ids.index(MARKERS.think_end) + 1 if closed else len(self.ids)
+        closed = MARKERS.close[0] in self.ids
+        start = self.ids.index(MARKERS.close[0]) + 1 if closed else len(self.ids)
         think, solution = budget.think or 0, budget.solution or 0
         forced = start == think + 1 and closed
         assert start - forced <= think
@@ -222,7 +222,7 @@ def test_a_stream_and_a_whole_response_are_the_same(server: str) -> None:
 
 
 def test_a_thought_that_the_prompt_has_closed_leaves_the_solution(client: openai.OpenAI) -> None:
-    prompt = [*chat_prompt(TOKENIZER, PROBLEMS[0].question), MARKERS.think_end]
+    prompt = [*chat_prompt(TOKENIZER, PROBLEMS[0].question), MARKERS.close[0]]
     response = client.completions.create(model=NAME, prompt=prompt, temperature=0)
     (choice,) = response.choices
     told = choice.model_extra["elastic"]  # type: ignore[index]
@@ -313,8 +313,8 @@ ELSEWHERE: list[dict[str, Any]] = [
     {"include_reasoning": "false", "return_token_ids": "true", "n": "3"},
     {"echo": True, "max_tokens": "400"},
     {"max_tokens": 20.0},
-    {"logit_bias": {MARKERS.think_end: -100, **dict.fromkeys(MARKERS.end_of_text, -100)}},
-    {"allowed_token_ids": [i for i in range(len(TOKENIZER)) if i not in (MARKERS.think_end, *MARKERS.end_of_text)]},
+    {"logit_bias": {MARKERS.close[0]: -100, **dict.fromkeys(MARKERS.end_of_text, -100)}},
+    {"allowed_token_ids": [i for i in range(len(TOKENIZER)) if i not in (MARKERS.close[0], *MARKERS.end_of_text)]},
     {"bad_words": ["</think>"], "repetition_penalty": 3.0, "stop_token_ids": ["7"]},
     {"vllm_xargs": {"elastic_room": 1, "think_budget": None, "solution_budget": None}},
     {"kv_transfer_params": {"think_budget": 400}, "max_completion_tokens": 400.0},
@@ -339,7 +339,7 @@ def test_nothing_else_in_a_request_lifts_its_budget_or_hides_its_tokens(server: 
         assert "include_reasoning" not in arguments or "reasoning" not in message
     assert len(ids) == int(arguments.get("n", 1))
     for index, tokens in ids.items():
-        start = tokens.index(MARKERS.think_end) + 1 if MARKERS.think_end in tokens else len(tokens)
+        start = tokens.index(MARKERS.close[0]) + 1 if MARKERS.close[0] in tokens else len(tokens)
         forced = told[index]["forced_tokens"]
         assert start - forced <= 16
         assert len(tokens) - start <= 8

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from elastic_core.engines.budgets.processor import Stops
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.models.special_tokens import load_markers
 from elastic_core.serving.server import arguments as server_arguments
@@ -44,7 +43,7 @@ def refused_arguments(tmp_path: Path) -> Iterator[tuple[list[str], str]]:
 def test_after_the_dashes_nothing_is_taken_that_budgets_or_checks_hang_on(tmp_path: Path) -> None:
     """In whatever spelling vLLM takes it. A test of vLLM's parser: it takes seconds to import."""
     _, markers = load_markers(BASE)
-    arguments = server_arguments(BASE, "base", EngineParameters(), Sampling(), Stops.of(markers), "127.0.0.1", 8000)[1:]
+    arguments = server_arguments(BASE, "base", EngineParameters(), Sampling(), markers, "127.0.0.1", 8000)[1:]
     for further, sentence in refused_arguments(tmp_path):
         assert re.search(sentence, conflict(arguments, further) or ""), further
     for further in (

@@ -180,10 +180,10 @@ def test_two_engines_share_the_samples_and_make_the_same_table(
 
 def test_exactly_the_stop_ids_end_a_completion(runner: asyncio.Runner, engine: RayEngine) -> None:
     _, markers = load_markers(MODEL)
-    free = runner.run(engine.generate(Generate((markers.think_start,), None, (), SAMPLING), 1))
+    free = runner.run(engine.generate(Generate(markers.think_start, None, (), SAMPLING), 1))
     assert (len(free.tokens), free.finish) == (CONTEXT - 1, Finish.LENGTH)
     stop = free.tokens[20]
-    ended = runner.run(engine.generate(Generate((markers.think_start,), None, (stop,), SAMPLING), 1))
+    ended = runner.run(engine.generate(Generate(markers.think_start, None, (stop,), SAMPLING), 1))
     assert ended.tokens == free.tokens[: free.tokens.index(stop) + 1]
     assert ended.finish == Finish.STOP
 

@@ -53,7 +53,7 @@ def test_one_pass_gives_rollouts_to_an_engine_that_closes_thoughts(tmp_path: Pat
     assert (two.elastic.strategy, one.elastic.strategy) == ("separate", "separate_native")
     kwargs = one.actor_rollout_ref.rollout.engine_kwargs.vllm
     assert list(kwargs.logits_processors) == ["elastic_core.engines.budgets.v1:SeparateBudgets"]
-    assert kwargs.additional_config.elastic.think_end == load_markers(BASE)[1].think_end
+    assert kwargs.additional_config.elastic.think_ends == [list(load_markers(BASE)[1].close)]
     assert set(job_environment(one)) - set(job_environment(two)) == {"VLLM_USE_V2_MODEL_RUNNER"}
     assert composed(tmp_path, one_pass=True).actor_rollout_ref.rollout.engine_kwargs.vllm.logits_processors
     with pytest.raises(ValidationError, match="one_pass keeps separate budgets"):

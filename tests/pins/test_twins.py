@@ -69,7 +69,7 @@ def test_a_twins_special_tokens_have_its_familys_ids(twin: tuple[str, Path]) -> 
     assert tokenizer.eos_token == family.eos and markers.end_of_text[0] == tokenizer.eos_token_id
     for name, ids in THINK.items():
         if family.name == name:
-            assert (markers.think_start, markers.think_end) == ids
+            assert (markers.think_start[0], markers.close[0]) == ids
     assert markers.template_opens_thinking == ("<think>" in family.chat_template.split("add_generation_prompt")[-1])
 
 
@@ -83,7 +83,7 @@ def test_a_twin_speaks_and_closes_thoughts(twin: tuple[str, Path]) -> None:
         prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=40, do_sample=True, temperature=0.6, top_p=1.0,
         top_k=0, pad_token_id=markers.end_of_text[0],
     )[:, prompt.shape[1] :]  # fmt: skip
-    closed = (said == markers.think_end).any(-1)
+    closed = (said == markers.close[0]).any(-1)
     assert 0.2 < closed.float().mean() < 1
     assert "unused" not in tokenizer.decode(said.flatten().tolist())
     if not model.config.tie_word_embeddings:

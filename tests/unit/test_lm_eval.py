@@ -78,9 +78,9 @@ def test_a_problems_score_is_the_mean_over_its_responses() -> None:
 def test_a_think_end_that_the_harness_leaves_out_is_noticed() -> None:
     tokenizer = build_tokenizer()
     end = tokenizer.convert_tokens_to_ids("</think>")
-    assert lm_eval.survives_decoding(tokenizer, end)
+    assert lm_eval.survives_decoding(tokenizer, [end])
     tokenizer.add_special_tokens({"additional_special_tokens": ["</think>"]})
-    assert not lm_eval.survives_decoding(tokenizer, end)
+    assert not lm_eval.survives_decoding(tokenizer, [end])
 
 
 def test_the_command_says_how_to_run_the_tasks(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_a_byte_level_tokenizer_keeps_spaces_and_newlines(
     tokenizer = load(byte_level, config(vocab_size=300), tokenizer_class, tmp_path)
     assert tokenizer.decode(tokenizer.encode(TEXT, add_special_tokens=False)) == TEXT
     markers = resolve_markers(tokenizer)
-    assert tokenizer.decode([markers.think_start, *markers.final_answer_after]) == "<think>\nFinal Answer:"
+    assert tokenizer.decode([markers.think_start[0], *markers.final_answer_after]) == "<think>\nFinal Answer:"
 
 
 def test_a_tokenizer_that_loses_them_is_refused(byte_level: Tokenizer, tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from elastic_core.budget import Budget
 from elastic_core.engines.base import Engine, RequestFailed, drive
 from elastic_core.engines.memo import ContinuationMemo, OfTurn, Turn
-from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
 from elastic_core.trajectory import Trajectory
+from tests.marks import markers, single
 from tests.scripted import ScriptedEngine
 
 END, EOS, NEWLINE, FINAL, WAIT, WORD = 1, 2, 3, 4, 5, 6
-MARKERS = Markers(0, END, (EOS,), (NEWLINE,), (NEWLINE, FINAL), (WAIT,), template_opens_thinking=True)
+MARKERS = markers(single(0, END, EOS), (NEWLINE,), (NEWLINE, FINAL), (WAIT,))
 # ReasonFlux-Zero needs a tokenizer and a library: see test_reasonflux_zero.
 SHARING = [name for name, strategy in STRATEGIES.items() if strategy.shares]
 Wanted = tuple[str, Budget]

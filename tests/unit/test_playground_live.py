@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
 from elastic_core.engines.base import drive
-from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies import STRATEGIES, Completion, Generate, Sampling
 from elastic_core.trajectory import Trajectory
 from flows.commands.answer import STRATEGY_NAMES, Follower, Thought
+from tests.marks import markers, single
 from tests.scripted import ScriptedEngine
 
 END, EOS, NEWLINE, FINAL, WAIT, WORD = 1, 2, 3, 4, 5, 6
-MARKERS = Markers(0, END, (EOS,), (NEWLINE,), (NEWLINE, FINAL), (WAIT,), template_opens_thinking=True)
+MARKERS = markers(single(0, END, EOS), (NEWLINE,), (NEWLINE, FINAL), (WAIT,))
 PROMPT = (7, 8)
 SIDE_BY_SIDE = [name for name in STRATEGY_NAMES if not name.startswith(("l1", "unconstrained", "reasonflux"))]
 
@@ -45,7 +45,7 @@ async def side_by_side(
 ) -> list[tuple[Trajectory, list[Trajectory], Follower]]:
     """Each strategy's trajectory, and what was seen of it on the way."""
     thought = Thought(engine)
-    followers = [Follower(thought, PROMPT, END) for _ in names]
+    followers = [Follower(thought, PROMPT, MARKERS) for _ in names]
     seen: list[list[Trajectory]] = [[] for _ in names]
 
     async def look() -> None:

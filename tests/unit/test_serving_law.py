@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from elastic_core.budget import Budget
 from elastic_core.engines.base import drive
 from elastic_core.engines.budgets.parameters import V1, V2, read_budget, runner
-from elastic_core.engines.budgets.processor import Progress, Schedule, Stops, thought_is_closed
+from elastic_core.engines.budgets.processor import Progress, Schedule
 from elastic_core.errors import UserError
-from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies import STRATEGIES, Sampling
 from elastic_core.trajectory import ThinkFinish
+from tests.marks import markers, single
 from tests.scripted import ScriptedEngine
 
 START, END, EOS, OTHER_EOS, WORD = range(5)
-STOPS = Stops(START, END, (EOS, OTHER_EOS))
-MARKERS = Markers(START, END, (EOS, OTHER_EOS), (WORD,), (WORD,), (WORD,), template_opens_thinking=True)
+MARKS = single(START, END, EOS, OTHER_EOS)
+MARKERS = markers(MARKS, (WORD,), (WORD,), (WORD,))
 PROMPT = (WORD, START)
 
 tokens = st.sampled_from([START, END, WORD, WORD, WORD, WORD])
@@ -39,7 +39,7 @@ def literal(output: list[int], budget: Budget, closed: bool) -> int | None:
 
 @given(st.lists(tokens, max_size=40), budgets, st.booleans())
 def test_no_step_is_missed_between_two_looks(stream: list[int], budget: Budget, closed: bool) -> None:
-    progress, output, due = Progress(budget, STOPS, 0 if closed else None), [], 0
+    progress, output, due = Progress(budget, MARKS, 0 if closed else None), [], 0
     for token in stream:
         forced = None
         if due is not None and len(output) == due:
@@ -56,17 +56,17 @@ def test_one_pass_writes_what_separate_writes(stream: list[int], budget: Budget)
     engine = ScriptedEngine(lambda prefix, seed: next(drawn, WORD), context=64)
     rollout = STRATEGIES["separate"].decode(PROMPT, budget, MARKERS, Sampling())
     expected = asyncio.run(drive(rollout, {"policy": engine}, seed=0))
-    drawn, progress, output = iter(stream), Progress(budget, STOPS), []
+    drawn, progress, output = iter(stream), Progress(budget, MARKS), []
     while len(output) < 64 - len(PROMPT):
         forced, _ = progress.look(output)
         if forced == EOS:  # Nothing of it is in the response.
             break
         output.append(next(drawn, WORD) if forced is None else forced)
-        if forced is None and output[-1] in STOPS.end_of_text:
+        if forced is None and output[-1] in MARKS.end_of_text:
             break
     if expected.think_finish is ThinkFinish.END_OF_TEXT:
         assert tuple(output[:-1]) == expected.response_ids[: len(output) - 1]
-        assert output[-1] in STOPS.end_of_text
+        assert output[-1] in MARKS.end_of_text
     else:
         # Where the context ends inside a thought, `separate` still writes think-end.
         assert tuple(output) == expected.response_ids[: len(output)]
@@ -98,7 +98,7 @@ def test_a_schedule_forces_what_the_law_says_of_every_row_in_every_step(steps: l
             if kind == "add":
                 budget, closed, output = rest
                 rows[index] = Response(budget, closed, list(output))
-                schedule.add(index, Progress(budget, STOPS, 0 if closed else None), rows[index].output)
+                schedule.add(index, Progress(budget, MARKS, 0 if closed else None), rows[index].output)
             elif kind == "remove":
                 rows.pop(index, None)
                 schedule.remove(index)
@@ -129,7 +129,7 @@ def test_a_step_looks_at_due_rows_alone() -> None:
     schedule = Schedule()
     outputs = [Watched() for _ in range(1000)]
     for i, output in enumerate(outputs):
-        schedule.add(i, Progress(Budget(100 + i, 2000), STOPS), output)
+        schedule.add(i, Progress(Budget(100 + i, 2000), MARKS), output)
     schedule.step()
     Watched.reads = 0
     for _ in range(99):
@@ -146,7 +146,7 @@ def test_a_step_looks_at_due_rows_alone() -> None:
 def test_nothing_remains_of_rows_that_left() -> None:
     schedule = Schedule()
     for i in range(10):
-        schedule.add(i, Progress(Budget(10**6, 10**6), STOPS), [])
+        schedule.add(i, Progress(Budget(10**6, 10**6), MARKS), [])
     schedule.step()
     for i in range(10):
         schedule.remove(i)
@@ -169,7 +169,7 @@ def test_nothing_remains_of_rows_that_left() -> None:
     ],
 )
 def test_a_thought_is_closed_when_the_last_turn_closed_it(prompt: tuple[int, ...], closed: bool) -> None:
-    assert thought_is_closed(prompt, STOPS) is closed
+    assert MARKS.is_closed(prompt) is closed
 
 
 @pytest.mark.parametrize(

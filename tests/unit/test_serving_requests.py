@@ -18,11 +18,11 @@ from elastic_core.serving.requests import VARIABLE, Plan, Refused, ServeConfigur
 from elastic_core.strategies import STRATEGIES, Sampling
 from elastic_core.trajectory import ThinkFinish
 from tests.scripted import ScriptedEngine
-from tests.unit.test_serving_law import END, EOS, MARKERS, OTHER_EOS, PROMPT, START, STOPS, WORD, budgets
+from tests.unit.test_serving_law import END, EOS, MARKERS, MARKS, OTHER_EOS, PROMPT, START, WORD, budgets
 
 LEVELS = {"low": Budget(8, 4), "high": Budget(64, 16)}
-FREE = ServeConfiguration(STOPS, None, LEVELS)
-DEFAULT = ServeConfiguration(STOPS, Budget(16, 8), {})
+FREE = ServeConfiguration(MARKS, None, LEVELS)
+DEFAULT = ServeConfiguration(MARKS, Budget(16, 8), {})
 
 
 def test_a_level_becomes_its_budget() -> None:
@@ -203,17 +203,17 @@ def test_other_fields_pass() -> None:
 
 
 def test_what_a_server_offers_survives_its_environment() -> None:
-    for config in (FREE, DEFAULT, ServeConfiguration(STOPS, Budget(None, 4), {})):
+    for config in (FREE, DEFAULT, ServeConfiguration(MARKS, Budget(None, 4), {})):
         assert ServeConfiguration.load(config.dump()) == config
 
 
 def engine_output(stream: list[int], budget: Budget) -> list[int]:
     """Tokens that an engine with the processor writes, a cut's own included."""
-    drawn, progress, output = iter(stream), Progress(budget, STOPS), []
+    drawn, progress, output = iter(stream), Progress(budget, MARKS), []
     while len(output) < 60:
         forced, _ = progress.look(output)
         output.append(next(drawn, WORD) if forced is None else forced)
-        if output[-1] in STOPS.end_of_text:
+        if output[-1] in MARKS.end_of_text:
             break
     return output
 
@@ -224,10 +224,10 @@ def test_tokens_are_counted_as_separate_counts_them(stream: list[int], budget: B
     engine = ScriptedEngine(lambda prefix, seed: next(drawn, WORD), context=60 + len(PROMPT))
     rollout = STRATEGIES["separate"].decode(PROMPT, budget, MARKERS, Sampling())
     expected = asyncio.run(drive(rollout, {"policy": engine}, seed=0))
-    tally = Tally(budget, STOPS, None)
+    tally = Tally(budget, MARKS, None)
     output = engine_output(stream, budget)
     assert tally.add(output) == tally.length
-    tally.finish = "stop" if output[-1] in STOPS.end_of_text else "length"
+    tally.finish = "stop" if output[-1] in MARKS.end_of_text else "length"
     if expected.think_finish is ThinkFinish.END_OF_TEXT:
         assert (tally.thought, tally.thinking) == ("end_of_text", expected.think_tokens + 1)
     elif tally.solution_start is not None:
@@ -242,9 +242,9 @@ def test_tokens_are_counted_as_separate_counts_them(stream: list[int], budget: B
 def test_a_stream_says_what_the_whole_response_says(stream: list[int], budget: Budget, size: int) -> None:
     """In chunks of any size: the same counts, and nothing of the token that cut the solution."""
     output = engine_output(stream, budget)
-    finish = "stop" if output[-1] in STOPS.end_of_text else "length"
+    finish = "stop" if output[-1] in MARKS.end_of_text else "length"
     planned = Plan({}, budget, "explicit", shows_ids=True)
-    whole = Reply(planned, STOPS)
+    whole = Reply(planned, MARKS)
     lists = {"tokens": list(output), "text_offset": list(output), "other": None}
     choice = {"index": 0, "token_ids": output, "finish_reason": finish, "stop_reason": None, "logprobs": lists}
     usage = {"prompt_tokens": 2, "completion_tokens": len(output), "total_tokens": 2 + len(output)}
@@ -255,7 +255,7 @@ def test_a_stream_says_what_the_whole_response_says(stream: list[int], budget: B
     assert usage["completion_tokens"] == tally.thinking + tally.solution == usage["total_tokens"] - 2
     if tally.cut:
         assert (choice["finish_reason"], choice["stop_reason"]) == ("length", None)
-    streamed, ids = Reply(planned, STOPS), []
+    streamed, ids = Reply(planned, MARKS), []
     for start in range(0, len(output), size):
         last = start + size >= len(output)
         chunk = {"index": 0, "token_ids": output[start : start + size], "finish_reason": finish if last else None}
@@ -268,7 +268,7 @@ def test_a_stream_says_what_the_whole_response_says(stream: list[int], budget: B
 
 
 def test_ids_and_chunks_that_nobody_asked_for_are_not_sent() -> None:
-    reply = Reply(Plan({}, Budget(None, None), "none"), STOPS)
+    reply = Reply(Plan({}, Budget(None, None), "none"), MARKS)
     first = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}], "prompt_token_ids": [WORD]}
     assert reply.event(first)
     assert "prompt_token_ids" not in first
@@ -280,7 +280,7 @@ def test_ids_and_chunks_that_nobody_asked_for_are_not_sent() -> None:
 
 
 def test_a_thought_that_nobody_asked_for_is_not_sent() -> None:
-    reply = Reply(Plan({}, Budget(None, None), "none", shows_reasoning=False), STOPS)
+    reply = Reply(Plan({}, Budget(None, None), "none", shows_reasoning=False), MARKS)
     hidden = {"index": 0, "delta": {"reasoning": "hm"}, "token_ids": [WORD], "logprobs": {"content": [{}]}}
     assert not reply.event({"choices": [hidden]})
     message = {"reasoning": "hm", "content": "4"}

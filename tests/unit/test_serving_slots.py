@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
 from elastic_core.engines.budgets.processor import SlotBudgets
-from tests.unit.test_serving_law import END, START, STOPS, WORD, budgets, literal, tokens
+from tests.unit.test_serving_law import END, MARKS, START, WORD, budgets, literal, tokens
 
 SLOTS, CONTEXT, VOCABULARY = 5, 64, 8
 prompts = st.sampled_from([(WORD, START), (WORD,), (WORD, START, END), (WORD, END, START, WORD)])
@@ -33,7 +33,7 @@ class Runner:
         self.tokens = torch.zeros(SLOTS, CONTEXT, dtype=torch.int32)
         self.prompt_lengths = np.zeros(SLOTS, np.int32)
         self.prefill_lengths = np.zeros(SLOTS, np.int32)
-        self.budgets = SlotBudgets(STOPS, self.tokens, self.prompt_lengths, self.prefill_lengths)
+        self.budgets = SlotBudgets(MARKS, self.tokens, self.prompt_lengths, self.prefill_lengths)
         self.requests: dict[int, Request] = {}
 
     def add(self, slot: int, budget: Budget | None, prompt: tuple[int, ...], output: list[int]) -> None:

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
 from elastic_core.engines.base import drive
-from elastic_core.models.special_tokens import Markers
 from elastic_core.seeds import request_seed
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
 from elastic_core.trajectory import BudgetExceeded, SolutionFinish, ThinkFinish, Trajectory
+from tests.marks import markers, single
 from tests.scripted import ScriptedEngine
 
 START, END, EOS, NEWLINE, FINAL, ANSWER, WAIT, WORD = range(8)
-MARKERS = Markers(START, END, (EOS,), (NEWLINE,), (NEWLINE, FINAL, ANSWER), (WAIT,), template_opens_thinking=True)
+MARKERS = markers(single(START, END, EOS), (NEWLINE,), (NEWLINE, FINAL, ANSWER), (WAIT,))
 PROMPT = (WORD, WORD, START)
 PHRASE = (NEWLINE, END, NEWLINE, FINAL, ANSWER)
 

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
 from elastic_core.engines.base import Engine, drive
-from elastic_core.engines.budgets.processor import Progress, Stops
-from elastic_core.models.special_tokens import Markers
+from elastic_core.engines.budgets.processor import Progress
 from elastic_core.strategies import STRATEGIES, Completion, Generate, Sampling
 from elastic_core.trajectory import BudgetExceeded, SolutionFinish, ThinkFinish, Trajectory
+from tests.marks import markers, single
 from tests.scripted import ScriptedEngine
 
 START, END, EOS, NEWLINE, WORD = range(5)
-MARKERS = Markers(START, END, (EOS,), (NEWLINE,), (NEWLINE,), (WORD,), template_opens_thinking=True)
+MARKERS = markers(single(START, END, EOS), (NEWLINE,), (NEWLINE,), (WORD,))
 PROMPT = (WORD, START, WORD, END, WORD, START)
 
 streams = st.lists(st.sampled_from([START, END, EOS, NEWLINE, WORD, WORD, WORD, WORD]), max_size=40).map(tuple)
@@ -40,7 +40,7 @@ class NativeEngine:
         self._drawn: Iterator[int] = iter(self.tokens)
 
     async def generate(self, request: Generate, seed: int) -> Completion:
-        progress = request.budget and Progress(request.budget, Stops.of(MARKERS))
+        progress = request.budget and Progress(request.budget, MARKERS)
 
         def next_token(prefix: tuple[int, ...], seed: int) -> int:
             forced = progress and progress.look(prefix[len(request.prefix) :]).token

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from elastic_core.budget import Budget, parse_grid
 from elastic_core.data.problems import Problem
 from elastic_core.engines.base import Engine, EngineLost, RequestFailed
-from elastic_core.engines.budgets.processor import Progress, Stops
-from elastic_core.models.special_tokens import Markers
+from elastic_core.engines.budgets.processor import Progress
 from elastic_core.seeds import sample_seed
 from elastic_core.strategies import Completion, Generate, Sampling
 from elastic_core.sweep import executor
@@ -28,12 +27,13 @@ from elastic_core.sweep.plan import Sharing, plan_sweep
 from elastic_core.sweep.rows import RowBuilder
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.trajectory import KEY
+from tests.marks import markers, single
 from tests.scripted import ScriptedEngine
 
 EOT, START, END, NEWLINE = 1, 2, 3, 4
 WORDS = {EOT: "<eos>", START: "<think>", END: "</think>", NEWLINE: "\n"}
 WORDS |= {5: "\\boxed{", 6: "}", 7: "4", 8: "5", 9: "hm "}
-MARKERS = Markers(START, END, (EOT,), (NEWLINE,), (NEWLINE, 9), (9,), True)
+MARKERS = markers(single(START, END, EOT), (NEWLINE,), (NEWLINE, 9), (9,))
 MANIFEST = Manifest({"base": "f"}, {"base": "e"}, {"easy": "h"}, {"seed": 7})
 PROBLEMS = {"easy": [Problem("easy", str(i), f"{i}", "4", "math") for i in range(5)]}
 GRIDS = [
@@ -79,7 +79,7 @@ class Scripted(ScriptedEngine):
     """Keeps a budget itself where it is asked to."""
 
     async def generate(self, request: Generate, seed: int) -> Completion:
-        progress = request.budget and Progress(request.budget, Stops.of(MARKERS))
+        progress = request.budget and Progress(request.budget, MARKERS)
 
         def keeping(prefix: tuple[int, ...], seed: int) -> int:
             forced = progress and progress.look(prefix[len(request.prefix) :]).token

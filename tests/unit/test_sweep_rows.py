@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -13,24 +12,16 @@ from hypothesis import strategies as st
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
 from elastic_core.miniature.grammar import build_tokenizer
-from elastic_core.models.special_tokens import Markers
 from elastic_core.rewards import grade
 from elastic_core.rewards.response import response_text, response_texts
 from elastic_core.rewards.truth import THINK_END
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.rows import RowBuilder, Sample
 from elastic_core.trajectory import SCHEMA, SolutionFinish, ThinkFinish, Trajectory
+from tests.marks import markers, single
 
 THINK_END_ID, END_OF_TEXT = 0, 1
-MARKERS = Markers(
-    think_start=2,
-    think_end=THINK_END_ID,
-    end_of_text=(END_OF_TEXT,),
-    final_answer_before=(),
-    final_answer_after=(),
-    wait=(),
-    template_opens_thinking=True,
-)
+MARKERS = markers(single(2, THINK_END_ID, END_OF_TEXT))
 CELL = Cell("base", "easy", "separate", Budget(8, None))
 PROBLEM = Problem("easy", "1", "2+2=?", "4", "math")
 TEXT = "the sum of two and two is four, naïvely: ½ + ½ = 1 \\boxed{4}\n"
@@ -164,8 +155,8 @@ def test_grades_are_those_of_the_whole_responses(truth: str) -> None:
     ]
     problem = Problem("easy", "1", "2+2=?", truth, "math")
     batch = [(Sample(CELL, problem, i, 0), spelled(*part)) for i, part in enumerate(parts)]
-    markers = replace(MARKERS, think_end=tokenizer("miniature").convert_tokens_to_ids(THINK_END))
-    frame = RowBuilder(tokenizer("miniature"), markers, "model", "engine").frame(batch)
+    end = tokenizer("miniature").convert_tokens_to_ids(THINK_END)
+    frame = RowBuilder(tokenizer("miniature"), markers(single(2, end, END_OF_TEXT)), "model", "engine").frame(batch)
     assert frame.select("thinking", "solution").rows() == parts
     expected = [
         grade("math", thinking if solution is None else f"{thinking}{THINK_END}{solution}", truth)

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from elastic_core.budget import UNLIMITED, Budget
-from elastic_core.engines.budgets.processor import Stops
 from elastic_core.engines.parameters import vllm_version
 from elastic_core.errors import UserError
+from elastic_core.models.marks import Marks
 
 THINK, SOLUTION, ROOM = "think_budget", "solution_budget", "elastic_room"
 """Names in a request's `vllm_xargs`. The third is the middleware's: tokens that the engine must have room for."""
@@ -23,18 +23,19 @@ OLDEST, V2_FROM, UNKNOWN_FROM = (0, 24), (0, 31), (0, 34)
 """Versions of vLLM whose interfaces were read; from the second on a GPU's runner is V2."""
 
 
-def additional_config(stops: Stops) -> dict[str, Any]:
-    return {KEY: dataclasses.asdict(stops)}
+def additional_config(marks: Marks) -> dict[str, Any]:
+    return {KEY: dataclasses.asdict(marks)}
 
 
-def stops_of(vllm_config: Any) -> Stops:
+def marks_of(vllm_config: Any) -> Marks:
     """Reads `additional_config` back; a ValueError when it is missing, or the engine decodes speculatively."""
     if vllm_config.speculative_config is not None:
         raise ValueError("budgets are not served with speculative decoding; start without it")
     found = (vllm_config.additional_config or {}).get(KEY)
     if found is None:
         raise ValueError('additional_config has no key "elastic"; start the server with `elastic serve`')
-    return Stops(found["think_start"], found["think_end"], tuple(found["end_of_text"]))
+    start, close, answer, end = (tuple(found[name]) for name in ("think_start", "close", "answer", "end_of_text"))
+    return Marks(start, tuple(map(tuple, found["think_ends"])), close, answer, end)
 
 
 def budget_of(sampling: Any) -> Budget | None:

@@ -11,35 +11,16 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from elastic_core.budget import Budget
-from elastic_core.models.special_tokens import Markers
+from elastic_core.models.marks import Marks
 
 if TYPE_CHECKING:
     import torch
-
-
-@dataclass(frozen=True)
-class Stops:
-    """Token ids that begin and end phases, as in `Markers`. The first id of `end_of_text` cuts a solution."""
-
-    think_start: int
-    think_end: int
-    end_of_text: tuple[int, ...]
-
-    @classmethod
-    def of(cls, markers: Markers) -> Stops:
-        return cls(markers.think_start, markers.think_end, markers.end_of_text)
-
-    @property
-    def cut(self) -> int:
-        """Forced after s tokens of solution. The model's own end-of-text cannot be there: it is one of the s tokens."""
-        return self.end_of_text[0]
 
 
 class Look(NamedTuple):
@@ -53,42 +34,38 @@ class Look(NamedTuple):
 @dataclass
 class Progress:
     """One response under a budget: tokens before the solution (None while the thought is open), and tokens that are
-    known to hold no think-end."""
+    known to complete no end of a thought."""
 
     budget: Budget
-    stops: Stops
+    marks: Marks
     solution_start: int | None = None
     read: int = 0
+
+    @classmethod
+    def of(cls, budget: Budget, marks: Marks, prompt: Sequence[int]) -> Progress:
+        """Of a response that begins now."""
+        return cls(budget, marks, 0 if marks.is_closed(prompt) else None)
 
     def look(self, output: Sequence[int]) -> Look:
         """Decide on the next token. `output`: all tokens of the response so far, forced ones included."""
         length, think, solution = len(output), self.budget.think, self.budget.solution
         if self.solution_start is None:
-            with suppress(ValueError):
-                self.solution_start = output.index(self.stops.think_end, self.read, length) + 1
-            self.read = length
+            sampled = length if think is None else min(length, think)
+            self.solution_start = self.marks.end(output, self.read, sampled)
+            self.read = sampled
+        if self.solution_start is None and think is not None and length >= think:
+            closing = self.marks.closing(output[:think])
+            if length - think < len(closing):
+                return Look(closing[length - think], 1)
+            self.solution_start = think + len(closing)
         if self.solution_start is not None:
             if solution is None:
                 return Look(None, None)
             left = self.solution_start + solution - length
-            return Look(None, left) if left > 0 else Look(self.stops.cut, 1)
-        if think is not None and length >= think:
-            return Look(self.stops.think_end, 1)
+            return Look(None, left) if left > 0 else Look(self.marks.cut, 1)
         # Were the next token think-end, the solution would be over s tokens after it.
         waits = [w for w in (None if think is None else think - length, solution and solution + 1) if w is not None]
         return Look(None, min(waits, default=None))
-
-
-def thought_is_closed(prompt: Sequence[int], stops: Stops) -> bool:
-    """Whether a response to the prompt begins with its solution: the last turn has a think-end without a think-start
-    after it, as where a template closes an empty thought. Earlier turns end in end-of-text."""
-    ends = {stops.think_start, *stops.end_of_text}
-    for token in reversed(prompt):
-        if token == stops.think_end:
-            return True
-        if token in ends:
-            return False
-    return False
 
 
 @dataclass(eq=False)
@@ -184,12 +161,12 @@ class SlotBudgets:
 
     def __init__(
         self,
-        stops: Stops,
+        marks: Marks,
         tokens: torch.Tensor,
         prompt_lengths: np.ndarray[Any, Any],
         prefill_lengths: np.ndarray[Any, Any],
     ) -> None:
-        self._stops, self._tokens = stops, tokens
+        self._marks, self._tokens = marks, tokens
         self._prompt_lengths, self._prefill_lengths = prompt_lengths, prefill_lengths
         self._schedule = Schedule()
         self._new: dict[int, Budget] = {}
@@ -208,9 +185,8 @@ class SlotBudgets:
         """Before a step, once its prompts are on the device."""
         for slot, budget in self._new.items():
             prompt = self._tokens[slot, : int(self._prompt_lengths[slot])].tolist()
-            closed = thought_is_closed(prompt, self._stops)
             self._lengths[slot] = 0
-            self._schedule.add(slot, Progress(budget, self._stops, 0 if closed else None), _Output(self, slot))
+            self._schedule.add(slot, Progress.of(budget, self._marks, prompt), _Output(self, slot))
         self._new.clear()
 
     def apply(self, logits: torch.Tensor, slots: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> None:
@@ -238,7 +214,7 @@ class SlotBudgets:
 def force(logits: torch.Tensor, forced: list[tuple[int, int]], pinned: bool = False) -> None:
     """Leave rows of `logits` [rows, vocabulary] one possible token: pairs of row and token, which travel from pinned
     memory where the platform has it."""
-    import torch  # The middleware reads `Stops` and `thought_is_closed` without it.
+    import torch  # `Progress` is read without it.
 
     rows, tokens = torch.tensor(forced, pin_memory=pinned).to(logits.device, non_blocking=True).T
     logits[rows] = float("-inf")

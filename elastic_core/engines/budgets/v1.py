@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
 
-from elastic_core.engines.budgets.parameters import budget_of, stops_of, validate
-from elastic_core.engines.budgets.processor import Progress, Schedule, force, thought_is_closed
+from elastic_core.engines.budgets.parameters import budget_of, marks_of, validate
+from elastic_core.engines.budgets.processor import Progress, Schedule, force
 
 
 class SeparateBudgets(LogitsProcessor):
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
-        self._stops = stops_of(vllm_config)
+        self._marks = marks_of(vllm_config)
         self._pinned = is_pin_memory
         self._schedule = Schedule()
 
@@ -37,8 +37,7 @@ class SeparateBudgets(LogitsProcessor):
             if budget is None:
                 schedule.remove(index)
                 continue
-            closed = thought_is_closed(prompt or (), self._stops)
-            schedule.add(index, Progress(budget, self._stops, 0 if closed else None), output)
+            schedule.add(index, Progress.of(budget, self._marks, prompt or ()), output)
         for one, other, direction in batch_update.moved:
             if direction is MoveDirectionality.SWAP:
                 schedule.swap(one, other)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor
 
-from elastic_core.engines.budgets.parameters import budget_of, stops_of, validate
+from elastic_core.engines.budgets.parameters import budget_of, marks_of, validate
 from elastic_core.engines.budgets.processor import SlotBudgets
 
 
@@ -16,7 +16,7 @@ class SeparateBudgets(LogitsProcessor):
 
     def __init__(self, vllm_config: Any, req_states: Any) -> None:
         lengths = (req_states.prompt_len.np, req_states.prefill_len.np)
-        self._budgets = SlotBudgets(stops_of(vllm_config), req_states.all_token_ids.gpu, *lengths)
+        self._budgets = SlotBudgets(marks_of(vllm_config), req_states.all_token_ids.gpu, *lengths)
 
     @classmethod
     def validate_params(cls, sampling_params: Any) -> None:

@@ -190,7 +190,7 @@ def teach(model: Any, tokenizer: Any, markers: Markers) -> None:
     words = sorted({token for text in texts for token in _encoded(tokenizer, text)})
     preference = torch.full((size,), -20.0)
     preference[words] = 0.0
-    preference[markers.think_end] = _TEMPERATURE * log(len(words) / _MEAN_THOUGHT)
+    preference[markers.close[0]] = _TEMPERATURE * log(len(words) / _MEAN_THOUGHT)
     if not tied:
         output.normal_(0, 0.02)
         output[:, : 1 + len(own)] = 0
@@ -221,11 +221,11 @@ def _copy_origin(model: str, origin: Origin, directory: Path) -> dict[str, Any]:
 def _continuations(tokenizer: Any, markers: Markers) -> Mapping[int, list[int]]:
     end = markers.end_of_text[0]
     (newline,) = tokenizer.encode("\n", add_special_tokens=False)
-    answers = [[markers.think_end, *_encoded(tokenizer, text), end] for text in ANSWERS]
-    opening = [] if markers.template_opens_thinking else [markers.think_start]
+    answers = [[*markers.close, *_encoded(tokenizer, text), end] for text in ANSWERS]
+    opening = [] if markers.template_opens_thinking else markers.think_start[:1]
     starts = [[newline, token] for token in (*opening, *(_encoded(tokenizer, word)[0] for word in _FIRST_WORDS))]
     found: dict[int, list[int]] = {}
-    for text in [*answers, *starts, [markers.think_start, newline]]:
+    for text in [*answers, *starts, [*markers.think_start, newline]]:
         for token, then in pairwise(text):
             if then not in found.setdefault(token, []):
                 found[token].append(then)

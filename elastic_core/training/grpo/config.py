@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, Unpack
 
 from elastic_core.engines.budgets.parameters import additional_config, installed_runner
-from elastic_core.engines.budgets.processor import Stops
 from elastic_core.engines.parameters import CPU_EXECUTOR
 from elastic_core.models.files import tensors
+from elastic_core.models.marks import Marks
 from elastic_core.models.special_tokens import load_markers
 from elastic_core.training.algorithms import shares
 from elastic_core.training.grpo.parameters import DEFAULT_ANSWERS, GrpoParameters
@@ -194,11 +194,11 @@ def _rollout(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
     }
     if p.one_pass:
         processor = installed_runner("cpu" if p.device == "cpu" else "cuda").processor
-        ((section, stops),) = additional_config(Stops.of(load_markers(model)[1])).items()
+        ((section, marks),) = additional_config(Marks.of(load_markers(model)[1])).items()
         vllm = f"+{rollout}.engine_kwargs.vllm"
         overrides |= {
             f"{vllm}.logits_processors": [processor],
-            **{f"{vllm}.additional_config.{section}.{key}": value for key, value in stops.items()},
+            **{f"{vllm}.additional_config.{section}.{key}": value for key, value in marks.items()},
         }
     if p.device == "cpu":
         largest = max((prod(tensor["shape"]) for tensor in tensors(Path(model)).values()), default=0)
