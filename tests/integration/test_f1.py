@@ -70,7 +70,8 @@ def test_fine_tuning_on_an_alpaca_file_is_resumed_after_a_kill_and_learns(tmp_pa
     log = kill_after_step(start(file, runs), 3, runs)
     before = steps(log)
     output = finish(start(file, runs))
-    assert re.search(r"alpaca-file: 8 rows, \d+ tokens, \d+ of them trained on; 0 cut", output)
+    told = (runs / "reasonflux-f1-7b" / "warm-start.log").read_text()
+    assert re.search(r"alpaca-file: 8 rows, \d+ tokens, \d+ of them trained on; 0 cut", told)
     assert re.search(r"fields that training does not read: source \(8 rows\)", output)
     after = steps(log)[len(before) :]
     assert after[-1] == STEPS and after[0] > 1, "the second run begins after a checkpoint of the first"
