@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import string
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
+from elastic_core.models.families import OWN_FILE, THINK, Thought, read_thought, thoughts
 from elastic_core.models.marks import Marks
 
 FINAL_ANSWER_BEFORE, FINAL_ANSWER_AFTER = "\n", "\nFinal Answer:"
@@ -23,21 +28,28 @@ class Markers(Marks):
     Attributes:
         final_answer_before, final_answer_after, wait: of FINAL_ANSWER_BEFORE, FINAL_ANSWER_AFTER and WAIT.
         template_opens_thinking: whether the chat template's generation prompt already holds think-start.
+        family: whose marks these are; "" of a model that has none.
+        parser: vLLM's reasoning parser for them, if there is one.
     """
 
     final_answer_before: tuple[int, ...]
     final_answer_after: tuple[int, ...]
     wait: tuple[int, ...]
     template_opens_thinking: bool
+    family: str = THINK
+    parser: str | None = None
 
 
-def resolve_markers(tokenizer: Any, end_of_text: tuple[int, ...] = (), thinks: bool = True) -> Markers:
+def resolve_markers(
+    tokenizer: Any, end_of_text: tuple[int, ...] = (), thinks: bool = True, own: Thought | None = None
+) -> Markers:
     """Markers of a transformers tokenizer, with further end-of-text ids, such as those of the generation configuration;
-    `thinks` requires think markers.
+    `thinks` requires marks of a thought, which are those of `own` or of the family that tokenizer and chat template
+    show.
 
     Raises:
-        ValueError: when a marker is not a single known token, there is no end-of-text token or chat template, or the
-            tokenizer does not give back the text it encoded.
+        ValueError: when no family's marks are found, one is not in the vocabulary or begins end-of-text, there is no
+            end-of-text token or chat template, or the tokenizer does not give back the text it encoded.
     """
     # transformers 5.9 and 5.10 load a Llama's tokenizer.json as SentencePiece if tokenizer_class is LlamaTokenizerFast.
     # R1-Distill-Llama's is byte-level: spaces and newlines are gone before the model sees them.
@@ -48,27 +60,20 @@ def resolve_markers(tokenizer: Any, end_of_text: tuple[int, ...] = (), thinks: b
             f"{tokenizer.name_or_path}: the tokenizer, a {type(tokenizer).__name__}, makes {decoded!r} of {text!r}; "
             'expected the same text. Write "tokenizer_class": "PreTrainedTokenizerFast" into its tokenizer_config.json'
         )
-    start: tuple[int, ...]
-    end: tuple[int, ...]
-    try:
-        start, end = ((_single_token(tokenizer, marker),) for marker in ("<think>", "</think>"))
-    except ValueError:
-        if thinks:
-            raise
-        start = end = ()
+    name, found = _thought(tokenizer, own)
+    if found is None and thinks:
+        raise ValueError(_unknown(tokenizer))
     ends = dict.fromkeys(i for i in (tokenizer.eos_token_id, *end_of_text) if i is not None)
     if not ends:
         raise ValueError(f"{tokenizer.name_or_path}: the tokenizer has no end-of-text token")
     return Markers(
-        think_start=start,
-        think_ends=(end,) if end else (),
-        close=end,
-        answer=end,
-        end_of_text=tuple(ends),
+        **_ids(tokenizer, found, tuple(ends)),
         final_answer_before=_encode(tokenizer, FINAL_ANSWER_BEFORE),
         final_answer_after=_encode(tokenizer, FINAL_ANSWER_AFTER),
         wait=_encode(tokenizer, WAIT),
-        template_opens_thinking=_holds(chat_prompt(tokenizer, "1+1=?"), start),
+        template_opens_thinking=found is not None and _is_opened(tokenizer, found),
+        family=name,
+        parser=None if found is None else found.parser,
     )
 
 
@@ -82,7 +87,9 @@ def load_markers(model: str | Path, thinks: bool = True) -> tuple[Any, Markers]:
     with suppress(OSError):  # The file is optional in a checkpoint.
         ends = GenerationConfig.from_pretrained(str(model)).eos_token_id
     ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
-    return tokenizer, resolve_markers(tokenizer, end_of_text=tuple(ends), thinks=thinks)
+    own = Path(model) / OWN_FILE
+    thought = read_thought(own) if own.is_file() else None
+    return tokenizer, resolve_markers(tokenizer, end_of_text=tuple(ends), thinks=thinks, own=thought)
 
 
 def chat_prompt(tokenizer: Any, question: str) -> tuple[int, ...]:
@@ -100,15 +107,96 @@ def chat_text(tokenizer: Any, question: str) -> str:
     return text
 
 
-def _holds(tokens: tuple[int, ...], part: tuple[int, ...]) -> bool:
-    return bool(part) and any(tokens[at : at + len(part)] == part for at in range(len(tokens)))
+def _thought(tokenizer: Any, own: Thought | None) -> tuple[str, Thought | None]:
+    """The family of a tokenizer and its marks: of those that are tokens of its own and stand in its chat template the
+    one with the longest marks."""
+    if own is not None:
+        return OWN_FILE, own
+    known = thoughts()
+    if all(_is_token(tokenizer, mark) for mark in (known[THINK].open, *known[THINK].ends)):
+        return THINK, known[THINK]
+    template = tokenizer.chat_template or ""
+    fitting = {}
+    for name, thought in known.items():
+        marks = [mark.strip() for mark in (thought.open, *thought.ends, thought.answer) if mark]
+        there = all(mark in template for mark in (marks if thought.text else marks[:1]))
+        if name != THINK and there and (thought.text or all(_begins_with_a_token(tokenizer, mark) for mark in marks)):
+            fitting[name] = len("".join(marks))
+    return (best := max(fitting, key=fitting.__getitem__), known[best]) if fitting else ("", None)
 
 
-def _single_token(tokenizer: Any, marker: str) -> int:
-    ids = _encode(tokenizer, marker)
-    if len(ids) != 1 or ids[0] == tokenizer.unk_token_id:
-        raise ValueError(f"{tokenizer.name_or_path}: {marker} is {len(ids)} tokens; expected one known token")
-    return ids[0]
+def _unknown(tokenizer: Any) -> str:
+    """Why no family was found."""
+    think, template = thoughts()[THINK], tokenizer.chat_template or ""
+    mark = next(mark for mark in (think.open, *think.ends) if not _is_token(tokenizer, mark))
+    tags = dict.fromkeys(re.findall(r"</?[\w|:]*(?:think|reason|thought|analysis)[\w|:]*>", template, re.IGNORECASE))
+    return (
+        f"{tokenizer.name_or_path}: {mark} is {len(_encode(tokenizer, mark))} tokens; expected one known token, or the "
+        f"marks of {', '.join(name for name in thoughts() if name != THINK)}, and its chat template shows "
+        f"{', '.join(tags) or 'none'}; a file {OWN_FILE} beside the model may say what they are"
+    )
+
+
+def _ids(tokenizer: Any, thought: Thought | None, end_of_text: tuple[int, ...]) -> dict[str, Any]:
+    """The fields of `Marks`."""
+    if thought is None:
+        return {"think_start": (), "think_ends": (), "close": (), "answer": (), "end_of_text": end_of_text}
+    for mark in (thought.open, *thought.ends):
+        _require_tokens(tokenizer, mark)
+        for token in end_of_text:
+            if tokenizer.decode([token], skip_special_tokens=False).startswith(mark):
+                raise ValueError(f"{tokenizer.name_or_path}: the mark {mark!r} begins end-of-text; expected another")
+    close = _encode(tokenizer, thought.close or thought.ends[0])
+    ends = chain.from_iterable(_spellings(tokenizer, mark) for mark in thought.ends) if thought.text else ()
+    marks = Marks(
+        think_start=_encode(tokenizer, thought.open),
+        think_ends=tuple(dict.fromkeys((*(_encode(tokenizer, mark) for mark in thought.ends), *ends))),
+        close=close,
+        answer=_encode(tokenizer, thought.answer) or close,
+        end_of_text=end_of_text,
+    )
+    if marks.end(close) is None:
+        raise ValueError(f"{tokenizer.name_or_path}: close is {thought.close!r} and holds no end of a thought")
+    return {name: getattr(marks, name) for name in Marks.__dataclass_fields__}
+
+
+_BEFORE = ("", " ", "\n", "\n\n", "a", "1", *string.punctuation)
+_AFTER = ("", " ", "\n", "\n\n", "A", "1", "\\", "$", "*")
+"""Between which plain text becomes other tokens."""
+
+
+def _spellings(tokenizer: Any, mark: str) -> Iterator[tuple[int, ...]]:
+    """The tokens that a mark of plain text is part of, between other texts."""
+    for before, after in product(_BEFORE, _AFTER):
+        found = tokenizer(f"{before}{mark}{after}", add_special_tokens=False, return_offsets_mapping=True)
+        begin, end = len(before), len(before) + len(mark)
+        pairs = zip(found["input_ids"], found["offset_mapping"], strict=True)
+        yield tuple(token for token, (first, last) in pairs if first < end and last > begin)
+
+
+def _is_opened(tokenizer: Any, thought: Thought) -> bool:
+    """Whether the generation prompt opens a thought."""
+    if thought.text:
+        return chat_text(tokenizer, "1+1=?").rstrip().endswith(thought.open.strip())
+    prompt, start = chat_prompt(tokenizer, "1+1=?"), _encode(tokenizer, thought.open)
+    return any(prompt[at : at + len(start)] == start for at in range(len(prompt)))
+
+
+def _is_token(tokenizer: Any, mark: str) -> bool:
+    ids = _encode(tokenizer, mark)
+    return len(ids) == 1 and ids[0] != tokenizer.unk_token_id
+
+
+def _begins_with_a_token(tokenizer: Any, mark: str) -> bool:
+    """Whether a mark's first token is made for it, as a text of the same letters would not have it."""
+    ids = _encode(tokenizer, mark)
+    return bool(ids) and ids[0] in tokenizer.get_added_vocab().values()
+
+
+def _require_tokens(tokenizer: Any, mark: str) -> None:
+    ids = _encode(tokenizer, mark)
+    if tokenizer.unk_token_id in ids or tokenizer.decode(list(ids), clean_up_tokenization_spaces=False) != mark:
+        raise ValueError(f"{tokenizer.name_or_path}: the mark {mark!r} cannot be written in tokens of its vocabulary")
 
 
 def _encode(tokenizer: Any, text: str) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from elastic_core.engines.budgets.parameters import additional_config, installed_runner
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.models.marks import Marks
+from elastic_core.models.special_tokens import Markers
 from elastic_core.serving.requests import VARIABLE, ServeConfiguration
 from elastic_core.strategies.base import Sampling
 
@@ -35,7 +36,13 @@ _INSTEAD = {
 
 
 def arguments(
-    model: Path, name: str, parameters: EngineParameters, sampling: Sampling, marks: Marks, host: str, port: int
+    model: Path,
+    name: str,
+    parameters: EngineParameters,
+    sampling: Sampling,
+    markers: Markers,
+    host: str,
+    port: int,
 ) -> list[str]:
     """Arguments of `vllm serve`; raises as `installed_runner`. `name` is the model's in requests, `sampling` that of
     requests that do not set it."""
@@ -43,9 +50,8 @@ def arguments(
         **parameters.arguments(str(model)),
         "data_parallel_size": parameters.data_parallel_size,
         "logits_processors": installed_runner(parameters.device).processor,
-        "additional_config": additional_config(marks),
-        # vLLM's parser of <think>…</think>; the template or the model may open the thought.
-        "reasoning_parser": "deepseek_r1",
+        "additional_config": additional_config(Marks.of(markers)),
+        "reasoning_parser": markers.parser,
         # The checkpoint's defaults, such as top_k, were not in force when the levels were measured.
         "generation_config": "vllm",
         "override_generation_config": {"temperature": sampling.temperature, "top_p": sampling.top_p},

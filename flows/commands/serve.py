@@ -107,7 +107,7 @@ def command(
                 f"{what} is {given}, which takes {given.limited + 1} tokens after the prompt, and the context has "
                 f"{context}: expected a smaller one, or a larger engine.max_model_len"
             )
-    arguments = server.arguments(directory, name, parameters, _sampling(levels, sweep), marks, host, port)
+    arguments = server.arguments(directory, name, parameters, _sampling(levels, sweep), markers, host, port)
     return Command(
         name,
         [sys.executable, "-m", server.__name__, *arguments, "--", *further],

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from elastic_core.errors import UserError
 from elastic_core.models import files
+from elastic_core.models.families import DIRECTORY
 from elastic_core.models.special_tokens import Markers, load_markers
 from elastic_core.system.files import replacing_directory
 
@@ -250,7 +251,7 @@ def family_of(model: str) -> Family:
 
 
 def families() -> list[Family]:
-    return [_load(file.stem) for file in sorted((_DIRECTORY / "families").glob("*.toml"))]
+    return [_load(file.stem) for file in sorted(DIRECTORY.glob("*.toml")) if "models" in _read(file.stem)]
 
 
 def build_tokenizer(family: Family) -> Any:
@@ -303,7 +304,7 @@ def _load(name: str) -> Family:
 
 
 def _read(name: str) -> dict[str, Any]:
-    own = tomllib.loads((_DIRECTORY / "families" / f"{name}.toml").read_text())
+    own = tomllib.loads((DIRECTORY / f"{name}.toml").read_text())
     extended = own.pop("extends", None)
     if extended is None:
         return own

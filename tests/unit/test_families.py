@@ -1,0 +1,142 @@
+"""A model's family is known by its tokenizer and chat template, and its marks are found wherever they stand."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastic_core.errors import UserError
+from elastic_core.models.families import OWN_FILE, read_thought, thoughts
+from elastic_core.models.special_tokens import Markers, load_markers, resolve_markers
+from elastic_core.models.twins import Family, build_tokenizer
+
+SPECIAL = {
+    "think": ("<think>", "</think>"),
+    "gpt-oss": ("<|start|>", "<|channel|>", "<|message|>", "<|end|>"),
+    "gemma4": ("<|channel>", "<channel|>"),
+    "kimi-k3": ("<|open|>", "<|close|>", "<|sep|>"),
+    "command-a": ("<|START_THINKING|>", "<|END_THINKING|>"),
+    "seed-oss": ("<seed:think>", "</seed:think>"),
+    "minimax-m3": ("<mm:think>", "</mm:think>"),
+    "hunyuan-a13b": (),
+    "olmo3": (),
+}
+"""What each family has as tokens of its own."""
+SHOWN = {"hunyuan-a13b": "<think>\n</think>\n<answer>\n"}
+TEXT = {"hunyuan-a13b", "olmo3"}
+
+
+def tokenizer_of(name: str, template: str | None = None, special: tuple[str, ...] | None = None) -> Any:
+    """The stand-in for a family's tokenizer: a byte-level encoding, and the special tokens."""
+    thought = thoughts()[name]
+    template = template or SHOWN.get(name) or f"{thought.open}{''.join(thought.ends)}"
+    texts = (*(SPECIAL[name] if special is None else special), "<eos>")
+    tokens = {3000 + i: (text, False) for i, text in enumerate(texts)}
+    quoted = template.replace("\n", "\\n")
+    shown = "{{ messages[0].content }}{% if messages[1] is defined %}{{ '" + quoted + "' }}{% endif %}"
+    return build_tokenizer(Family(name, (), 3000, tokens, "<eos>", shown, {}, {}, {}))
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, tuple[Any, Markers]]:
+    tokenizers = {name: tokenizer_of(name) for name in SPECIAL}
+    return {name: (tokenizer, resolve_markers(tokenizer)) for name, tokenizer in tokenizers.items()}
+
+
+def test_every_family_is_tried() -> None:
+    assert set(SPECIAL) == set(thoughts())
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_a_family_is_known_by_its_tokens_and_its_template(name: str, known: dict[str, tuple[Any, Markers]]) -> None:
+    tokenizer, markers = known[name]
+    thought = thoughts()[name]
+    assert (markers.family, markers.parser) == (name, thought.parser)
+    assert tokenizer.decode(list(markers.think_start)) == thought.open
+    assert tokenizer.decode(list(markers.close)) == (thought.close or thought.ends[0])
+    assert markers.end(markers.close) is not None and not markers.template_opens_thinking
+    assert len(markers.think_ends) > 1 if name in TEXT else len(markers.think_ends) == len(thought.ends)
+
+
+WORDS = st.text(st.sampled_from("ab <>/|:1.\n$\\think"), max_size=12)
+
+
+@given(st.sampled_from(sorted(SPECIAL)), WORDS, st.sampled_from(["", " ", "\n", "\n\n", "A", "1", "$"]), WORDS)
+def test_an_end_is_never_missed_and_never_seen_where_there_is_none(
+    known: dict[str, tuple[Any, Markers]], name: str, thought: str, first: str, solution: str
+) -> None:
+    """Of a mark of plain text that is encoded with the text around it, as a model learned to write it."""
+    tokenizer, markers = known[name]
+    end = thoughts()[name].ends[0]
+    assert markers.end(tokenizer.encode(thought, add_special_tokens=False)) is None or end in thought
+    if end not in thought:
+        ids = tokenizer.encode(f"{thought}{end}{first}{solution}", add_special_tokens=False)
+        at = markers.end(ids)
+        assert at is not None
+        assert end in tokenizer.decode(ids[:at]) and end not in tokenizer.decode(ids[: at - 1])
+
+
+def test_a_generation_prompt_may_open_the_thought() -> None:
+    tokenizer = tokenizer_of("seed-oss")
+    tokenizer.chat_template = "{{ messages[0].content }}<seed:think>"
+    assert resolve_markers(tokenizer).template_opens_thinking
+    tokenizer = tokenizer_of("olmo3")
+    tokenizer.chat_template = "{{ messages[0].content }}<think>{% if 0 %}</think>{% endif %}"
+    assert resolve_markers(tokenizer).template_opens_thinking
+
+
+def test_an_unknown_model_is_told_what_its_template_shows_and_where_to_write_its_marks() -> None:
+    tokenizer = tokenizer_of("seed-oss", "<my_reasoning>", ())
+    with pytest.raises(ValueError, match=rf"<think> is \d+ tokens; .*kimi-k3.*shows <my_reasoning>; a file {OWN_FILE}"):
+        resolve_markers(tokenizer)
+    assert not resolve_markers(tokenizer, thinks=False).thinks
+
+
+OWN = """
+[thought]
+open = "[[["
+ends = ["]]]", "[stop]"]
+text = true
+"""
+
+
+def test_marks_of_ones_own_stand_beside_the_model(tmp_path: Path) -> None:
+    tokenizer_of("olmo3", "[[[").save_pretrained(tmp_path)
+    (tmp_path / OWN_FILE).write_text(OWN)
+    tokenizer, markers = load_markers(tmp_path)
+    ids = tokenizer.encode("so 1 [stop]\n2", add_special_tokens=False)
+    at = markers.end(ids)
+    assert at is not None and "[stop]" in tokenizer.decode(ids[:at])
+    assert (markers.family, markers.parser) == (OWN_FILE, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", r"no table \[thought\]"),
+        ('[thought]\nopen = "["\n', r"thought\.ends: Field required"),
+        ('[thought]\nopen = ""\nends = ["]"]\n', r"thought\.open: .*found ''"),
+        ('[thought]\nopen = "["\nends = ["]"]\nbegin = "x"\n', r"thought\.begin: .*found 'x'"),
+        ("[thought", "expected TOML"),
+    ],
+)
+def test_a_file_that_is_wrong_is_one_sentence_with_its_key(text: str, found: str, tmp_path: Path) -> None:
+    (tmp_path / OWN_FILE).write_text(text)
+    with pytest.raises(UserError, match=rf"{OWN_FILE}: .*{found}"):
+        read_thought(tmp_path / OWN_FILE)
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"ends": ("<eo",)}, "the mark '<eo' begins end-of-text"),
+        ({"close": "so"}, "close is 'so' and holds no end of a thought"),
+    ],
+)
+def test_marks_that_cannot_be_kept_are_refused(change: dict[str, Any], found: str) -> None:
+    tokenizer, thought = tokenizer_of("olmo3"), thoughts()["olmo3"].model_copy(update=change)
+    end = tokenizer.convert_tokens_to_ids("<eos>")
+    with pytest.raises(ValueError, match=found):
+        resolve_markers(tokenizer, (end,), own=thought)
