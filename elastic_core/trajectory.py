@@ -19,7 +19,9 @@ other tokens."""
 class ThinkFinish(StrEnum):
     """How the thinking ended."""
 
-    CLOSED = "closed"  # the model wrote think-end, or came to the end of its plan
+    # The model wrote think-end, or had begun one of several tokens when the budget was spent, and we wrote the rest; or
+    # it came to the end of its plan.
+    CLOSED = "closed"
     FORCED = "forced"  # the budget was spent and we wrote it
     END_OF_TEXT = "end_of_text"  # the model stopped altogether inside its thought
     LENGTH = "length"  # cut by the total limit and never closed (vanilla truncation)
