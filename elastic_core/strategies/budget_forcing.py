@@ -22,7 +22,11 @@ def with_waits(num_waits: int) -> Strategy:
         draft = Draft(prompt_ids, sampling.logprobs)
         thinking = yield from _think(draft, num_waits, budget.think, markers, sampling)
         if thinking is ThinkFinish.FORCED:
-            draft.force((*markers.final_answer_before, *markers.closing(draft.tokens)))
+            closing = markers.closing(draft.tokens)
+            at = len(closing) - len(markers.close)
+            # The newline stands inside the thought, also where the opening has to be completed first.
+            before = markers.final_answer_before if closing[at:] == markers.close else ()
+            draft.force((*closing[:at], *before, *closing[at:]))
         elif thinking is ThinkFinish.END_OF_TEXT:
             draft.force(markers.closing(draft.tokens))
         start = len(draft.tokens)

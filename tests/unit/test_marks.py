@@ -211,6 +211,20 @@ def test_a_channel_that_was_begun_is_opened_before_it_is_closed(
     assert HARMONY.closing(thought) == closing
 
 
+@pytest.mark.parametrize(
+    ("stream", "written"),
+    [
+        ([], (10, 16, 12)),
+        ([10], (10, 11, 12, WORD, *HARMONY.close)),
+        ([10, 11, 12, ASKED], (10, 11, 12, ASKED, WORD, *HARMONY.close)),
+    ],
+)
+def test_what_s1_writes_before_the_end_stands_inside_the_thought(stream: list[int], written: tuple[int, ...]) -> None:
+    found = run("budget_forcing", stream, Budget(len(stream), 1), HARMONY)
+    assert found.response_ids[: found.solution_start] == written
+    assert found.response_ids[found.solution_start :][:2] == (WORD, ANSWER)
+
+
 def test_a_plain_last_token_does_not_end_a_thought() -> None:
     """Kimi's marks end in a token that also stands elsewhere: the thought goes on in a request of its own."""
     kimi = Marks((OPEN, THINK, SEP), ((CLOSE, THINK, SEP),), (CLOSE, THINK, SEP), (CLOSE, THINK, SEP), (EOS,))
