@@ -10,9 +10,11 @@ import polars as pl
 import pytest
 from mlflow import MlflowClient
 
+from elastic_core.errors import UserError
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import CELL, KEY, SCHEMA
+from flows.commands.checks.gpu_check import measured
 from tests.e2e.conftest import WatchedRun, read_table
 from tests.elastic_command import elastic, elastic_here
 from tests.exactness import broken_rules
@@ -146,3 +148,11 @@ def test_a_grade_that_was_wrong_is_put_right(table: pl.DataFrame, runs: Path, tm
     key = list(KEY)
     assert store.read().sort(key).equals(table.sort(key))
     assert "not a trajectory table" in elastic_here("regrade", str(runs), runs=runs).stdout
+
+
+def test_make_gpu_reads_what_a_sweep_measured(table: pl.DataFrame, runs: Path) -> None:
+    (directory,) = runs.glob("smoke/sweep/*/table")
+    told = f"12 problems × 2 samples; models base, trained; .*; {table.height} rows"
+    assert re.fullmatch(told, measured(directory, expected=12))
+    with pytest.raises(UserError, match="expected 13 problems"):
+        measured(directory, expected=13)

@@ -70,4 +70,4 @@ def test_a_server_whose_engine_dies_ends_as_one_that_failed(tmp_path: Path) -> N
         (engine,) = [child for child in process.children(recursive=True) if "EngineCore" in "".join(child.cmdline())]
         engine.kill()
         assert process.wait(120) == 1
-    assert "error: the server ended though nothing told it to" in (tmp_path / "log").read_text()
+    assert "error: the server ended without a signal" in (tmp_path / "log").read_text()

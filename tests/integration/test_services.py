@@ -184,7 +184,8 @@ def postgresql(project: Path) -> Iterator[tuple[int, str]]:
     port, password = free_ports(1)[0], "se:cret@" + secrets.token_hex(8)
     # It refuses to run as root, and pytest's own directories let nobody else in.
     user = "nobody" if os.geteuid() == 0 else None
-    with tempfile.TemporaryDirectory(prefix="elastic-") as directory:
+    # Not where this process keeps its own files, which another user does not enter.
+    with tempfile.TemporaryDirectory(prefix="elastic-", dir="/tmp") as directory:
         words = Path(directory, "password")
         words.write_text(password)
         if user:

@@ -15,6 +15,7 @@ import polars as pl
 from elastic_core.errors import UserError
 from elastic_core.models import files
 from elastic_core.models.twins import SMALL, Size, make_twin, origin_of
+from elastic_core.sweep.table import SweepTable
 from elastic_core.system.accelerators import installed_gpus
 from elastic_core.system.files import write_text
 from elastic_core.system.retry import wait_until
@@ -188,15 +189,7 @@ class Check:
 
     def _sweep(self) -> str:
         self.commands.flow("sweep", "sweep")
-        table = newest(self.commands.results, "sweep/*") / TABLE
-        rows = pl.scan_parquet(table / "**/*.parquet", hive_partitioning=False)
-        found = rows.select("model", "strategy", "benchmark", "problem", "sample").collect()
-        problems, samples = found.select("benchmark", "problem").n_unique(), found["sample"].n_unique()
-        models, strategies = (", ".join(sorted(found[name].unique())) for name in ("model", "strategy"))
-        told = f"{problems} problems × {samples} samples; models {models}; {strategies}; {len(found)} rows"
-        if problems < PROBLEMS:
-            raise UserError(f"{told}; expected {PROBLEMS} problems")
-        return told
+        return measured(newest(self.commands.results, "sweep/*") / TABLE)
 
     def _report(self) -> str:
         self.commands.flow("report", "report")
@@ -212,6 +205,17 @@ class Check:
         target = self.evidence / (name or file.name)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, target)
+
+
+def measured(table: Path, expected: int = PROBLEMS) -> str:
+    """What a sweep's table holds, in words; a UserError when it has fewer problems than expected."""
+    rows = SweepTable(table).scan().select("model", "strategy", "benchmark", "problem", "sample").collect()
+    problems, samples = rows.select("benchmark", "problem").n_unique(), rows["sample"].n_unique()
+    models, strategies = (", ".join(sorted(rows[name].unique())) for name in ("model", "strategy"))
+    told = f"{problems} problems × {samples} samples; models {models}; {strategies}; {len(rows)} rows"
+    if problems < expected:
+        raise UserError(f"{told}; expected {expected} problems")
+    return told
 
 
 def shortened(ranks: int, twin: bool) -> Settings:
