@@ -71,7 +71,7 @@ def resolve_markers(
         final_answer_before=_encode(tokenizer, FINAL_ANSWER_BEFORE),
         final_answer_after=_encode(tokenizer, FINAL_ANSWER_AFTER),
         wait=_encode(tokenizer, WAIT),
-        template_opens_thinking=found is not None and _is_opened(tokenizer, found),
+        template_opens_thinking=_is_opened(tokenizer, found),
         family=name,
         parser=None if found is None else found.parser,
     )
@@ -174,11 +174,14 @@ def _spellings(tokenizer: Any, mark: str) -> Iterator[tuple[int, ...]]:
         yield tuple(token for token, (first, last) in pairs if first < end and last > begin)
 
 
-def _is_opened(tokenizer: Any, thought: Thought) -> bool:
-    """Whether the generation prompt opens a thought."""
+def _is_opened(tokenizer: Any, thought: Thought | None) -> bool:
+    """Whether the generation prompt opens a thought; a ValueError when there is no chat template."""
+    prompt = chat_prompt(tokenizer, "1+1=?")
+    if thought is None:
+        return False
     if thought.text:
         return chat_text(tokenizer, "1+1=?").rstrip().endswith(thought.open.strip())
-    prompt, start = chat_prompt(tokenizer, "1+1=?"), _encode(tokenizer, thought.open)
+    start = _encode(tokenizer, thought.open)
     return any(prompt[at : at + len(start)] == start for at in range(len(prompt)))
 
 

@@ -92,6 +92,9 @@ def test_an_unknown_model_is_told_what_its_template_shows_and_where_to_write_its
     with pytest.raises(ValueError, match=rf"<think> is \d+ tokens; .*kimi-k3.*shows <my_reasoning>; a file {OWN_FILE}"):
         resolve_markers(tokenizer)
     assert not resolve_markers(tokenizer, thinks=False).thinks
+    tokenizer.chat_template = None
+    with pytest.raises(ValueError, match="no chat template"):
+        resolve_markers(tokenizer, thinks=False)
 
 
 OWN = """
