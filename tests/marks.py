@@ -1,5 +1,6 @@
 """Marks and markers of tests."""
 
+from dataclasses import asdict
 from typing import Any
 
 from elastic_core.models.marks import Marks
@@ -18,7 +19,7 @@ def markers(
     wait: tuple[int, ...] = (),
     template_opens_thinking: bool = True,
 ) -> Markers:
-    fields: dict[str, Any] = {name: getattr(marks, name) for name in Marks.__dataclass_fields__}
+    fields: dict[str, Any] = asdict(Marks.of(marks))
     return Markers(
         **fields,
         final_answer_before=final_answer_before,

@@ -22,7 +22,7 @@ from elastic_core.system.fingerprint import hash_files, hash_value
 EXAMPLE = "http://host:8000/v1#model"
 CHAT = "openai+"
 """Begins the address of a server that is used through its chat API, without token ids."""
-_TOKENIZER_FILES = ("tokenizer*", "chat_template*", "vocab*", "merges*", "generation_config.json")
+_TOKENIZER_FILES = ("tokenizer*", "chat_template*", "vocab*", "merges*", "thought.toml", "generation_config.json")
 _OPENAI = "api.openai.com"
 
 

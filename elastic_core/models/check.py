@@ -63,7 +63,10 @@ def require_usable(
         _require_cpu_kernel(text, name)
     if trained:
         _require_plain_logits(config, name)
-    marks = ((markers.think_start, *markers.think_ends) if markers.thinks else (), ((i,) for i in markers.end_of_text))
+    marks = (
+        (markers.think_start, markers.think_ends[0]) if markers.thinks else (),
+        ((i,) for i in markers.end_of_text),
+    )
     found = ((tokenizer.decode(list(mark)), mark) for mark in chain.from_iterable(marks))
     told = ", ".join(f"{text} is token{'s' * (len(mark) > 1)} {' '.join(map(str, mark))}" for text, mark in found)
     return f"{told} (marks of {markers.family})" if markers.thinks else told

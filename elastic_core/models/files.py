@@ -13,9 +13,17 @@ from typing import TypedDict
 from elastic_core.errors import UserError
 
 CARD = "README.md"
-MODEL_FILES = ("*.json", "*.jinja", "*.safetensors", "*.model", "*.txt", CARD)
+MODEL_FILES = ("*.json", "*.jinja", "*.safetensors", "*.model", "*.txt", "thought.toml", CARD)
 """Of a repository: weights in one format, tokenizer, configuration, and the card with the licence."""
-TOKENIZER_FILES = ("config.json", "generation_config.json", "tokenizer*", "chat_template*", "vocab*", "merges*")
+TOKENIZER_FILES = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer*",
+    "chat_template*",
+    "vocab*",
+    "merges*",
+    "thought.toml",
+)
 ONE_THREAD = 10_000_000
 """Parameters up to which a second thread costs training more in waiting than it saves, on a busy machine."""
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")

@@ -93,11 +93,14 @@ class Marks:
     def is_closed(self, prompt: Sequence[int]) -> bool:
         """Whether a response to the prompt begins with its solution: the last turn has an end without a beginning after
         it, as where a template closes an empty thought. Earlier turns end in end-of-text."""
+        last_of_marks = {*self.stop, *self.think_start[-1:], *self.end_of_text}
         for at in range(len(prompt), 0, -1):
-            if self._ends(prompt, at, prompt[at - 1]):
+            if (last := prompt[at - 1]) not in last_of_marks:  # A prompt may be long.
+                continue
+            if self._ends(prompt, at, last):
                 return True
             start = prompt[max(0, at - len(self.think_start)) : at]
-            if prompt[at - 1] in self.end_of_text or (self.think_start and tuple(start) == self.think_start):
+            if last in self.end_of_text or (self.think_start and tuple(start) == self.think_start):
                 return False
         return False
 

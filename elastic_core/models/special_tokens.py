@@ -6,7 +6,7 @@ import re
 import string
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain, product
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ def resolve_markers(
     if not ends:
         raise ValueError(f"{tokenizer.name_or_path}: the tokenizer has no end-of-text token")
     return Markers(
-        **_ids(tokenizer, found, tuple(ends)),
+        **asdict(_marks(tokenizer, found, tuple(ends))),
         final_answer_before=_encode(tokenizer, FINAL_ANSWER_BEFORE),
         final_answer_after=_encode(tokenizer, FINAL_ANSWER_AFTER),
         wait=_encode(tokenizer, WAIT),
@@ -137,10 +137,9 @@ def _unknown(tokenizer: Any) -> str:
     )
 
 
-def _ids(tokenizer: Any, thought: Thought | None, end_of_text: tuple[int, ...]) -> dict[str, Any]:
-    """The fields of `Marks`."""
+def _marks(tokenizer: Any, thought: Thought | None, end_of_text: tuple[int, ...]) -> Marks:
     if thought is None:
-        return {"think_start": (), "think_ends": (), "close": (), "answer": (), "end_of_text": end_of_text}
+        return Marks((), (), (), (), end_of_text)
     for mark in (thought.open, *thought.ends):
         _require_tokens(tokenizer, mark)
         for token in end_of_text:
@@ -157,7 +156,7 @@ def _ids(tokenizer: Any, thought: Thought | None, end_of_text: tuple[int, ...]) 
     )
     if marks.end(close) is None:
         raise ValueError(f"{tokenizer.name_or_path}: close is {thought.close!r} and holds no end of a thought")
-    return {name: getattr(marks, name) for name in Marks.__dataclass_fields__}
+    return marks
 
 
 _BEFORE = ("", " ", "\n", "\n\n", "a", "1", *string.punctuation)

@@ -149,7 +149,8 @@ class Tally:
             return
         self._thought.append(token)
         self.thinking += 1
-        self.solution_start = self.marks.end(self._thought, self.length)
+        if token in self.marks.stop:
+            self.solution_start = self.marks.end(self._thought, self.length)
 
     @property
     def thought(self) -> str:
