@@ -14,7 +14,7 @@ from typing import Any
 from elastic_core.system.files import write_text
 
 _MODEL_FILES = ("config.json", "generation_config.json", "*.safetensors", "tokenizer.json", "tokenizer_config.json",
-                "chat_template.jinja")  # fmt: skip
+                "chat_template.jinja", "thought.toml")  # fmt: skip
 _TOKENIZER_FILES = ("tokenizer*", "chat_template*", "vocab*", "merges*", "thought.toml")
 _PROJECT = Path(__file__).parents[2]
 
