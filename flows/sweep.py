@@ -59,7 +59,7 @@ def measure_grid(run: FlowRun) -> Inputs:
 
 def measured_cells(inputs: Inputs) -> pl.DataFrame:
     """Rows of the table that the settings ask for: it may hold more."""
-    asked = pl.col("model").is_in(inputs.run.settings.models) & inputs.measured_rows
+    asked = pl.col("model").is_in(inputs.run.settings.measured) & inputs.measured_rows
     return report_rows(SweepTable(inputs.sweep.directory / TABLE).scan().filter(asked)).collect()
 
 

@@ -122,7 +122,7 @@ def publish(stage: Stage, tracker: Tracker, run_id: str, checkpoints: Path, base
     for directory, (name, checkpoint) in found.items():
         if checkpoint is None:
             continue
-        model, validation = export(checkpoint, stage.directory / directory), validation_of(checkpoint)
+        model, validation = export(checkpoint, stage.directory / directory, base), validation_of(checkpoint)
         record: model_card.TrainingRecord = {
             "preset": stage.preset,
             "checkpoint": name,

@@ -19,12 +19,12 @@ from elastic_core.engines.budgets.parameters import KEY, SOLUTION, THINK
 from elastic_core.engines.endpoint import CHAT, Endpoint
 from elastic_core.engines.http_server import HttpServer, look
 from elastic_core.errors import UserError
+from elastic_core.models.families import split_thought
 from elastic_core.models.special_tokens import load_markers
 from elastic_core.seeds import request_seed
 from elastic_core.strategies.base import Completion, Finish, Generate, Sampling
 from elastic_core.strategies.chat import ChatRequest, Reply
 
-_THINK_START, _THINK_END = "<think>", "</think>"
 _SEED_BITS = 0x7FFFFFFF
 _PROBE_TOKENS = 256
 _PROBE_WORDS = 64
@@ -139,7 +139,7 @@ def chat_body(model: str, request: ChatRequest, seed: int) -> dict[str, Any]:
 
 
 def read_reply(answer: Mapping[str, Any], request: ChatRequest) -> Reply:
-    """A reply from a server's answer. A thought inside the text is split off at think-end. Raises RequestFailed when it
+    """A reply from a server's answer. A thought inside the text is split off. Raises RequestFailed when it
     has no message or no usage, was withheld, or is longer than requested."""
     try:
         choice, usage = answer["choices"][0], answer["usage"]
@@ -154,11 +154,8 @@ def read_reply(answer: Mapping[str, Any], request: ChatRequest) -> Reply:
             f"the server took {sampled} tokens of max_completion_tokens = {request.max_tokens}: no budget is kept"
         )
     thinking, text = message.get("reasoning") or message.get("reasoning_content") or "", message.get("content") or ""
-    if _THINK_END in text:
-        thought, _, text = text.partition(_THINK_END)
-        thinking += thought.removeprefix(_THINK_START)
-    elif text.startswith(_THINK_START):
-        thinking, text = thinking + text.removeprefix(_THINK_START), ""
+    thought, text = split_thought(text)
+    thinking += thought
     think_tokens = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or None
     return Reply(thinking, text or None, prompt_tokens, sampled, think_tokens, Finish(finish))
 

@@ -67,7 +67,7 @@ def require_usable(
         (markers.think_start, markers.think_ends[0]) if markers.thinks else (),
         ((i,) for i in markers.end_of_text),
     )
-    found = ((tokenizer.decode(list(mark)), mark) for mark in chain.from_iterable(marks))
+    found = ((tokenizer.decode(list(mark)).replace("\n", "\\n"), mark) for mark in chain.from_iterable(marks))
     told = ", ".join(f"{text} is token{'s' * (len(mark) > 1)} {' '.join(map(str, mark))}" for text, mark in found)
     return f"{told} (marks of {markers.family})" if markers.thinks else told
 

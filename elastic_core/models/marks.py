@@ -69,15 +69,35 @@ class Marks:
         marks = filter(None, (self.close, self.answer, *self.think_ends))
         return max((len(mark) for mark in marks if tuple(tokens[max(0, at - len(mark)) : at]) == mark), default=0)
 
-    def rest_of_end(self, thought: Sequence[int]) -> tuple[int, ...]:
-        """What completes the end that the last tokens of a thought begin; () where they begin none. Of several it is
-        the one that is furthest along."""
+    @cached_property
+    def answer_opening(self) -> tuple[int, ...]:
+        """What opens an answer after the end of a thought, where a model writes that: a channel, say."""
+        return self.close[self.end(self.close) or 0 :]
+
+    def before_answer(self, response: Sequence[int], start: int) -> int:
+        """How many tokens open the answer at the start of a solution: they are of its budget, and no text of it."""
+        opening = self.answer_opening
+        return len(opening) if tuple(response[start : start + len(opening)]) == opening else 0
+
+    def opening(self, response: Sequence[int]) -> int:
+        """How many tokens the opening mark has that a response begins with, so far."""
+        length = min(len(self.think_start), len(response))
+        return length if tuple(response[:length]) == self.think_start[:length] else 0
+
+    def begun_end(self, thought: Sequence[int]) -> tuple[int, tuple[int, ...]]:
+        """How many of a thought's last tokens begin an end, and that end; 0 and () where they begin none. Of several it
+        is the one that is furthest along."""
         for length in range(max(map(len, self.think_ends), default=0) - 1, 0, -1):
             begun = tuple(thought[-length:]) if length <= len(thought) else None
             for end in self.think_ends:
                 if end[:length] == begun and length < len(end):
-                    return end[length:]
-        return ()
+                    return length, end
+        return 0, ()
+
+    def rest_of_end(self, thought: Sequence[int]) -> tuple[int, ...]:
+        """What completes the end that the last tokens of a thought begin; () where they begin none."""
+        length, end = self.begun_end(thought)
+        return end[length:]
 
     def closing(self, thought: Sequence[int]) -> tuple[int, ...]:
         """What we write after a thought that has no end: the rest of a mark that was begun, and what is missing."""

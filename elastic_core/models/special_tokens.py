@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain, product
@@ -30,6 +31,7 @@ class Markers(Marks):
         template_opens_thinking: whether the chat template's generation prompt already holds think-start.
         family: whose marks these are; "" of a model that has none.
         parser: vLLM's reasoning parser for them, if there is one.
+        template: what the chat template is told by default, by name.
     """
 
     final_answer_before: tuple[int, ...]
@@ -38,18 +40,20 @@ class Markers(Marks):
     template_opens_thinking: bool
     family: str = THINK
     parser: str | None = None
+    template: tuple[tuple[str, bool | int | str], ...] = ()
 
 
 def resolve_markers(
-    tokenizer: Any, end_of_text: tuple[int, ...] = (), thinks: bool = True, own: Thought | None = None
+    tokenizer: Any, end_of_text: tuple[int, ...] = (), thinks: bool = True, own: tuple[str, Thought] | None = None
 ) -> Markers:
     """Markers of a transformers tokenizer, with further end-of-text ids, such as those of the generation configuration;
-    `thinks` requires marks of a thought, which are those of `own` or of the family that tokenizer and chat template
-    show.
+    `thinks` requires marks of a thought, which are those of `own`, a name with marks, or of the family that tokenizer
+    and chat template show. The chat template of the tokenizer is told what the family's is to be told by default.
 
     Raises:
-        ValueError: when no family's marks are found, one is not in the vocabulary or begins end-of-text, there is no
-            end-of-text token or chat template, or the tokenizer does not give back the text it encoded.
+        ValueError: when no family's marks are found, one is not in the vocabulary or begins end-of-text, the chat
+            template leaves no thought, there is no end-of-text token or chat template, or the tokenizer does not give
+            back the text it encoded.
     """
     # transformers 5.9 and 5.10 load a Llama's tokenizer.json as SentencePiece if tokenizer_class is LlamaTokenizerFast.
     # R1-Distill-Llama's is byte-level: spaces and newlines are gone before the model sees them.
@@ -60,20 +64,29 @@ def resolve_markers(
             f"{tokenizer.name_or_path}: the tokenizer, a {type(tokenizer).__name__}, makes {decoded!r} of {text!r}; "
             'expected the same text. Write "tokenizer_class": "PreTrainedTokenizerFast" into its tokenizer_config.json'
         )
-    name, found = _thought(tokenizer, own)
+    name, found = own or _thought(tokenizer)
     if found is None and thinks:
         raise ValueError(_unknown(tokenizer))
+    if found is not None and found.template:
+        _tell_template(tokenizer, found.template)
     ends = dict.fromkeys(i for i in (tokenizer.eos_token_id, *end_of_text) if i is not None)
     if not ends:
         raise ValueError(f"{tokenizer.name_or_path}: the tokenizer has no end-of-text token")
+    marks = _marks(tokenizer, found, tuple(ends))
+    if thinks and marks.is_closed(chat_prompt(tokenizer, "1+1=?")):
+        raise ValueError(
+            f"{tokenizer.name_or_path}: its chat template ends the thought in the prompt; a table [thought.template] "
+            f"in {OWN_FILE} beside the model may tell it otherwise, as with enable_thinking = true"
+        )
     return Markers(
-        **asdict(_marks(tokenizer, found, tuple(ends))),
+        **asdict(marks),
         final_answer_before=_encode(tokenizer, FINAL_ANSWER_BEFORE),
         final_answer_after=_encode(tokenizer, FINAL_ANSWER_AFTER),
         wait=_encode(tokenizer, WAIT),
         template_opens_thinking=_is_opened(tokenizer, found),
         family=name,
         parser=None if found is None else found.parser,
+        template=() if found is None else tuple(found.template.items()),
     )
 
 
@@ -88,8 +101,7 @@ def load_markers(model: str | Path, thinks: bool = True) -> tuple[Any, Markers]:
         ends = GenerationConfig.from_pretrained(str(model)).eos_token_id
     ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
     own = Path(model) / OWN_FILE
-    thought = read_thought(own) if own.is_file() else None
-    return tokenizer, resolve_markers(tokenizer, end_of_text=tuple(ends), thinks=thinks, own=thought)
+    return tokenizer, resolve_markers(tokenizer, tuple(ends), thinks, read_thought(own) if own.is_file() else None)
 
 
 def chat_prompt(tokenizer: Any, question: str) -> tuple[int, ...]:
@@ -107,15 +119,13 @@ def chat_text(tokenizer: Any, question: str) -> str:
     return text
 
 
-def _thought(tokenizer: Any, own: Thought | None) -> tuple[str, Thought | None]:
+def _thought(tokenizer: Any) -> tuple[str, Thought | None]:
     """The family of a tokenizer and its marks: of those that are tokens of its own and stand in its chat template the
     one with the longest marks."""
-    if own is not None:
-        return OWN_FILE, own
     known = thoughts()
     if all(_is_token(tokenizer, mark) for mark in (known[THINK].open, *known[THINK].ends)):
         return THINK, known[THINK]
-    template = tokenizer.chat_template or ""
+    template = tokenizer.get_chat_template() if tokenizer.chat_template else ""
     fitting = {}
     for name, thought in known.items():
         marks = [mark.strip() for mark in (thought.open, *thought.ends, thought.answer) if mark]
@@ -125,9 +135,20 @@ def _thought(tokenizer: Any, own: Thought | None) -> tuple[str, Thought | None]:
     return (best := max(fitting, key=fitting.__getitem__), known[best]) if fitting else ("", None)
 
 
+def _tell_template(tokenizer: Any, settings: Mapping[str, Any]) -> None:
+    """Give settings of the chat template a default, so that whoever renders it has the same prompt."""
+    lines = (f"{{%- set {key} = {key} | default({json.dumps(value)}) -%}}" for key, value in settings.items())
+    told = "".join(lines)
+    templates = tokenizer.chat_template
+    if isinstance(templates, dict):  # By name, such as that for tools.
+        tokenizer.chat_template = {name: told + template for name, template in templates.items()}
+    elif templates and not templates.startswith(told):
+        tokenizer.chat_template = told + templates
+
+
 def _unknown(tokenizer: Any) -> str:
     """Why no family was found."""
-    think, template = thoughts()[THINK], tokenizer.chat_template or ""
+    think, template = thoughts()[THINK], tokenizer.get_chat_template() if tokenizer.chat_template else ""
     mark = next(mark for mark in (think.open, *think.ends) if not _is_token(tokenizer, mark))
     tags = dict.fromkeys(re.findall(r"</?[\w|:]*(?:think|reason|thought|analysis)[\w|:]*>", template, re.IGNORECASE))
     return (

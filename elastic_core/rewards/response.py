@@ -64,7 +64,7 @@ def response_text(tokenizer: Any, markers: Markers, trajectory: Trajectory) -> R
 
 
 def response_texts(tokenizer: Any, markers: Markers, trajectories: Iterable[Trajectory]) -> list[ResponseText]:
-    """Thinking and solution, special tokens included, without think-end and a last end-of-text.
+    """Thinking and solution, special tokens included, without the thought's marks and a last end-of-text.
 
     Trajectories of one sample under several budgets have much in common: what is equal is decoded once.
     """
@@ -88,14 +88,15 @@ def response_texts(tokenizer: Any, markers: Markers, trajectories: Iterable[Traj
 
 
 def _parts(markers: Markers, ids: Ids, solution_start: int | None) -> tuple[Ids, Ids, Ids | None]:
-    """Tokens before the mark that ends the thought, the mark and, when a solution was begun, from the mark on: some
-    tokenizers drop the space before the first token that they decode, so that the mark's text has to go and not the
-    mark."""
+    """Tokens between the marks of the thought, the mark that ends it, and from that mark on when a solution was begun:
+    some tokenizers drop the space before the first token that they decode, so that the mark's text has to go and not
+    the mark."""
     end = len(ids) - bool(ids and ids[-1] in markers.end_of_text)
     if solution_start is None:
-        return ids[:end], (), None
+        return ids[markers.opening(ids) : end], (), None
     before = solution_start - markers.mark_before(ids, solution_start)
-    return ids[:before], ids[before:solution_start], ids[before:end]
+    after = solution_start + markers.before_answer(ids, solution_start)
+    return ids[min(before, markers.opening(ids)) : before], ids[before:after], ids[before:end]
 
 
 def last_boxed(text: str) -> str | None:

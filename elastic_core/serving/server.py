@@ -52,6 +52,7 @@ def arguments(
         "logits_processors": installed_runner(parameters.device).processor,
         "additional_config": additional_config(Marks.of(markers)),
         "reasoning_parser": markers.parser,
+        "default_chat_template_kwargs": dict(markers.template) or None,
         # The checkpoint's defaults, such as top_k, were not in force when the levels were measured.
         "generation_config": "vllm",
         "override_generation_config": {"temperature": sampling.temperature, "top_p": sampling.top_p},

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from elastic_core.errors import UserError
+from elastic_core.models.families import copy_own
 from elastic_core.models.files import let_others_read, tensors
 from elastic_core.system.files import rename_durably, replacing_directory, write_text
 
@@ -167,8 +168,9 @@ def commit(out_dir: Path, step: int, validation: Validation | None, keep: int) -
             shutil.rmtree(folder.rename(out_dir / f"{_DELETED}{step}"))
 
 
-def export(checkpoint: Path, output: Path) -> Path:
-    """Copy a checkpoint's Hugging Face model, with tokenizer, to `output`, which is replaced as a whole or not at all.
+def export(checkpoint: Path, output: Path, base: Path) -> Path:
+    """Copy a checkpoint's Hugging Face model, with tokenizer and what else says the marks of its `base`, to `output`,
+    which is replaced as a whole or not at all.
     Raises FileNotFoundError without weights, ValueError for several number formats, UserError for a full disk."""
     source = checkpoint / "actor" / "huggingface"
     if not any(source.glob("*.safetensors")):
@@ -176,6 +178,7 @@ def export(checkpoint: Path, output: Path) -> Path:
     room = enough_room(checkpoint.parent, checkpoint_step(checkpoint))
     with room, replacing_directory(output, durable=True) as temporary:
         shutil.copytree(source, temporary, dirs_exist_ok=True)
+        copy_own(base, temporary)
         dtypes = {_DTYPES[tensor["dtype"]] for tensor in tensors(temporary).values()}
         if len(dtypes) != 1:
             raise ValueError(f"{source}: tensors of {', '.join(sorted(dtypes)) or 'no format'}; expected one format")

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from elastic_core.models.families import copy_own
 from elastic_core.models.files import let_others_read
 from elastic_core.system.files import replacing_directory
 from elastic_core.system.fingerprint import hash_files, model_fingerprint
@@ -156,6 +157,7 @@ def export(trainer: Any, config: WarmStart) -> None:
     with replacing_directory(config.output_dir) as temporary:
         model.save_pretrained(temporary)
         AutoTokenizer.from_pretrained(config.model).save_pretrained(temporary)
+        copy_own(config.model, temporary)
         (temporary / RECORD).write_text(json.dumps(record(config), indent=2) + "\n")
         let_others_read(temporary)
 

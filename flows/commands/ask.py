@@ -65,6 +65,7 @@ def ask(
     preset: str,
     overrides: Mapping[str, Any],
     model: str | None,
+    family: str | None = None,
     strategy: str,
     budget: Budget | None,
     sample: int,
@@ -74,7 +75,7 @@ def ask(
     another response. Raises UserError on wrong input, or when no response could be drawn."""
     if not question.strip():
         raise UserError("there is no question; write one in quotes")
-    models, name = choose_model(preset, overrides, model)
+    models, name = choose_model(preset, overrides, model, family)
     for number in (signal.SIGINT, signal.SIGTERM):  # A KeyboardInterrupt may be swallowed while modules are imported.
         signal.signal(number, lambda *_: end_family())
     attempt = Attempt(name, strategy, budget or models.budget)
@@ -115,13 +116,20 @@ def segments(attempt: Attempt, loaded: Loaded) -> list[Segment]:
     """The response so far. While it is drawn it holds nothing that a strategy may take back."""
     assert attempt.trajectory is not None
     trajectory = attempt.trajectory if attempt.state == "done" else settled(attempt.trajectory)
-    found = []
+    found: list[Segment] = []
     for style, phase in zip((THOUGHT, SOLUTION), phases(attempt, trajectory, loaded), strict=True):
+        begun = bool(found)
         for piece in phase:
             if piece is None:
                 found.append(Segment(f" {CUT} ", CUT_STYLE))
-            elif text := _CONTROL.sub(_REPLACEMENT, piece.text):
+                continue
+            text = _CONTROL.sub(_REPLACEMENT, piece.text)
+            if style == SOLUTION and begun:  # The mark between thought and solution is not shown.
+                text = text.lstrip("\n")
+            if text:
+                found += [Segment("\n\n", SOLUTION)] if style == SOLUTION and begun else []
                 found.append(Segment(f"⟦{text}⟧", FORCED) if piece.forced else Segment(text, style))
+                begun = False
     return found
 
 
@@ -192,21 +200,23 @@ def finish(attempt: Attempt, trajectory: Trajectory) -> str:
 
 
 def pieces(tokenizer: Any, markers: Markers, trajectory: Trajectory) -> list[Piece]:
-    """The response as text, piece by piece, think-end included, without a last end-of-text.
+    """The response as text, piece by piece, without a last end-of-text. A thought's marks are pieces without text.
 
     Prefixes are decoded and compared, as some tokenizers drop the space before the first token that they decode.
     """
     ids = trajectory.response_ids
     end = len(ids) - bool(ids and ids[-1] in markers.end_of_text)
     start = end if trajectory.solution_start is None else trajectory.solution_start
-    origins = [(i >= start, trajectory.forced[i]) for i in range(end)]
+    closing = markers.begun_end(ids)[0] if trajectory.solution_start is None else markers.mark_before(ids, start)
+    marks = {*range(markers.opening(ids)), *range(start - closing, start + markers.before_answer(ids, start))}
+    origins = [(i >= start, trajectory.forced[i], i in marks) for i in range(end)]
     found, at, before = [], 0, ""
-    for (solution, forced), run in groupby(origins):
+    for (solution, forced, mark), run in groupby(origins):
         at += len(list(run))
         text = tokenizer.decode(ids[:at], skip_special_tokens=False, clean_up_tokenization_spaces=False)
         # The bytes of a character may come in several tokens: the last one is shown when it is complete.
         text = text.rstrip(_REPLACEMENT) if at == end else text
-        found.append(Piece(text[len(before) :], solution, forced))
+        found.append(Piece("" if mark else text[len(before) :], solution, forced))
         before = text
     return found
 
@@ -230,6 +240,7 @@ def _is_cut(attempt: Attempt, trajectory: Trajectory, markers: Markers, thinking
 
 
 def _with_cut(found: list[Piece], cut: bool) -> list[Piece | None]:
-    """The cut comes after the last sampled piece: what follows is forced."""
+    """What has text, and the cut after the last sampled piece: what follows is forced."""
     after = 1 + max((i for i, piece in enumerate(found) if not piece.forced), default=-1)
-    return [*found[:after], *([None] if cut else []), *found[after:]]
+    parts: list[Piece | None] = [*found[:after], *([None] if cut else []), *found[after:]]
+    return [piece for piece in parts if piece is None or piece.text]

@@ -18,7 +18,7 @@ from elastic_core.system.private_stores import use_private_directory
 from elastic_core.system.processes import attended
 from flows.commands.data import data
 from flows.commands.models import ask, export, model, playground, serve, train
-from flows.commands.options import PORT, OneOf, changes_of, sentence, settings_options
+from flows.commands.options import PORT, OneOf, changes_of, family_option, sentence, settings_options
 from flows.commands.sweeps import budgets, compare, plan, regrade, report, sweep
 from flows.commands.templates import templates
 from flows.presets import resolve
@@ -90,6 +90,7 @@ def run(
 @click.option("--samples", type=click.IntRange(1), help="Responses to each problem under each budget.")
 @click.option("--problems", type=click.IntRange(1), help="How many problems of each benchmark.")
 @click.option("--tokenizer", metavar="DIR", help="If MODEL is a server's address: its tokenizer, DIR or OWNER/NAME.")
+@family_option
 @_mirror
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace a setting of preset evaluate.")
 @_verbose

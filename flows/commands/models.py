@@ -13,7 +13,7 @@ import click
 from elastic_core.errors import UserError
 from elastic_core.system.files import replacing_directory
 from flows import presets
-from flows.commands.options import PATH, PORT, BudgetType, StrategyType, changes_of, settings_options
+from flows.commands.options import PATH, PORT, BudgetType, StrategyType, changes_of, family_option, settings_options
 from flows.runtime import environment
 
 if TYPE_CHECKING:
@@ -177,6 +177,7 @@ def _push(model: Path, repository: str) -> str:
     help="One of the preset's, a checkpoint directory, OWNER/NAME on the hub, or a server's address, "
     "http://host:8000/v1#MODEL. Without it the preset's base.",
 )
+@family_option
 @click.option(
     "--strategy",
     type=StrategyType(),
@@ -221,6 +222,7 @@ def ask(question: str, preset: str, overrides: tuple[str, ...], **options: Any) 
     help="A further model, and the first to be chosen: a checkpoint directory, OWNER/NAME on the hub, or a server's "
     "address, http://host:8000/v1#MODEL.",
 )
+@family_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need a password.")
 @click.option("--port", type=PORT, default=7860, show_default=True)
 @click.option(
@@ -230,7 +232,12 @@ def ask(question: str, preset: str, overrides: tuple[str, ...], **options: Any) 
 )
 @click.option("--concurrent", type=click.IntRange(1, 64), default=2, show_default=True, help="Runs at the same time.")
 def playground(
-    preset: str, overrides: tuple[str, ...], models: tuple[str, ...], password_file: Path | None, **parameters: Any
+    preset: str,
+    overrides: tuple[str, ...],
+    models: tuple[str, ...],
+    family: str | None,
+    password_file: Path | None,
+    **parameters: Any,
 ) -> None:
     """Try a model under token budgets, on a page in the browser.
 
@@ -238,7 +245,7 @@ def playground(
     """
     from flows.commands.playground import PlaygroundParameters, run
 
-    run(preset, changes_of(overrides), models, PlaygroundParameters(**parameters), password_file)
+    run(preset, changes_of(overrides), models, family, PlaygroundParameters(**parameters), password_file)
 
 
 @click.command()
@@ -250,6 +257,7 @@ def playground(
     metavar="MODEL",
     help="One of the preset's (trained, best, base, ...), a checkpoint directory, or OWNER/NAME on the hub.",
 )
+@family_option
 @click.option(
     "--budget",
     type=BudgetType(),

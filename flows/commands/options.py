@@ -34,6 +34,13 @@ mirror_option: Callable[[Command], Command] = click.option(
 )
 
 
+family_option: Callable[[Command], Command] = click.option(
+    "--family",
+    metavar="NAME",
+    help="Whose marks the model's thoughts have, where that is not seen: a family of docs/models.md, or a TOML file.",
+)
+
+
 def settings_options(preset_help: str, default: str | None = "embedded") -> Callable[[Command], Command]:
     """--preset PRESET and --set KEY=VALUE, passed on as `preset` and `overrides`, see `changes_of`."""
 

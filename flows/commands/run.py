@@ -144,12 +144,14 @@ def settings_of(
     problems: int | None,
     gpus: int,
     tokenizer: str | None,
+    family: str | None,
 ) -> dict[str, Any]:
     """What `elastic evaluate` replaces in its preset, which has a value for all that is not given.
 
     Args:
         gpus: of this machine, one engine each; 0 takes its CPU.
         tokenizer: of a model behind a server that takes token ids, and of no other.
+        family: whose marks its thoughts have, where that is not seen.
 
     Raises:
         UserError: when there is no such model, or `tokenizer` is missing or has no effect.
@@ -165,6 +167,8 @@ def settings_of(
     numbers = {"sweep.samples": samples, "sweep.problems": problems}
     changes: dict[str, Any] = {key: value for key, value in {**given, **numbers}.items() if value}
     changes |= {"sweep.models": [name], "sweep.checkpoints": {name: model}}
+    if family is not None:
+        changes |= {"models": {each: {"family": family} for each in ("base", name)}}
     needs_tokenizer = is_endpoint(model) and not model.startswith(CHAT)
     if needs_tokenizer != (tokenizer is not None):
         raise UserError(

@@ -74,6 +74,7 @@ def command(
     overrides: Mapping[str, Any],
     model: str,
     *,
+    family: str | None = None,
     budget: Budget | None,
     host: str,
     port: int,
@@ -83,7 +84,7 @@ def command(
     are arguments for `vllm serve`. Raises UserError on wrong input."""
     if not is_loopback(host) and not os.environ.get(KEY_VARIABLE):
         raise UserError(f"others can reach {host}: set the key that clients give in {KEY_VARIABLE}, or use 127.0.0.1")
-    models, name = choose_model(preset, overrides, model)
+    models, name = choose_model(preset, overrides, model, family)
     directory, parameters, sweep = models.directories[name], models.settings.engine, models.settings.sweep
     if parameters.num_gpus:
         replicas = parameters.data_parallel_size

@@ -144,8 +144,10 @@ class DataInputs:
         """The directory whose tokenizer prompts are measured with: that of the model to train."""
         base = self.run.settings.base
         if base == "warm-start":  # It keeps its tokenizer.
-            return self.initial_checkpoint(model_files.TOKENIZER_FILES)
-        return BASE if base == "shipped" else model_files.locate(base, model_files.TOKENIZER_FILES)
+            found = self.initial_checkpoint(model_files.TOKENIZER_FILES)
+        else:
+            found = BASE if base == "shipped" else model_files.locate(base, model_files.TOKENIZER_FILES)
+        return self.run.with_family("base", found)
 
     def initial_checkpoint(self, files: tuple[str, ...] = model_files.MODEL_FILES) -> Path:
         """Where a warm start's initial model lies, or what has its tokenizer."""

@@ -80,11 +80,11 @@ class Inputs:
         base = self.run.settings.base
         if base == "warm-start":
             advice = f"run first: {self.run.command('warm-start')}"
-            return self._present(self.warm_start.directory / MODEL, advice)
+            return self._present(self.warm_start.directory / MODEL, advice, "base")
         advice = (
             'give --set base=DIRECTORY with a Hugging Face checkpoint, OWNER/NAME on the hub, "shipped" or "warm-start"'
         )
-        return self._present(BASE if base == "shipped" else model_files.locate(base), advice)
+        return self._present(BASE if base == "shipped" else model_files.locate(base), advice, "base")
 
     @cached_property
     def trainings(self) -> dict[int, Stage]:
@@ -120,15 +120,16 @@ class Inputs:
     def checkpoints(self) -> dict[str, Path]:
         """Checkpoints that the sweep measures, by name, without models behind servers. Raises UserError when one is
         not there."""
-        names, behind = checkpoint_names(self.run.settings.models), self.run.settings.sweep.endpoints
+        names, behind = checkpoint_names(self.run.settings.measured), self.run.settings.sweep.endpoints
         return {name: self._checkpoint(name) for name in names if name not in behind}
 
     @cached_property
     def endpoints(self) -> dict[str, Endpoint]:
         """Models behind servers that the sweep measures, by name. Raises UserError as `find_endpoints` does."""
         settings, served = self.run.settings, self.run.settings.sweep.endpoints
-        behind = {name: served[name] for name in checkpoint_names(settings.models) if name in served}
-        return find_endpoints(behind, settings.sweep.tokenizers, settings.endpoint, self.run.runs)
+        behind = {name: served[name] for name in checkpoint_names(settings.measured) if name in served}
+        found = find_endpoints(behind, settings.sweep.tokenizers, settings.endpoint, self.run.runs)
+        return {name: self.run.at_endpoint(name, each) for name, each in found.items()}
 
     @cached_property
     def benchmark_files(self) -> dict[str, Path]:
@@ -183,7 +184,7 @@ class Inputs:
                 **({"templates": {REASONFLUX_ZERO: templates.fingerprint}} if templates else {}),
             },
             settings.model_dump(include=_REQUEST)
-            | {"models": self.run.settings.models}
+            | {"models": self.run.settings.measured}
             | ({} if settings.problems is None else {"problems": settings.problems}),
         )
 
@@ -225,14 +226,15 @@ class Inputs:
         if without_seed(name)[0] in TRAINED:
             return self.trained(name)
         advice = f"sweep.checkpoints.{name} names it: give a directory, or OWNER/NAME on the hub"
-        return self._present(model_files.locate(self.run.settings.sweep.directories[name]), advice)
+        return self._present(model_files.locate(self.run.settings.sweep.directories[name]), advice, name)
 
-    def _present(self, checkpoint: Path, advice: str) -> Path:
+    def _present(self, checkpoint: Path, advice: str, name: str | None = None) -> Path:
+        """The checkpoint, which must be there; with the family that is set for a model of this name."""
         try:
             self.fingerprint(checkpoint)
         except ValueError as error:
             raise UserError(f"{error}; {advice}") from None
-        return checkpoint.resolve()
+        return self.run.with_family(name, checkpoint.resolve()) if name else checkpoint.resolve()
 
 
 def load_templates(parameters: TemplateParameters, runs: Path, mirror: Path | None) -> Templates:

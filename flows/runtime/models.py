@@ -13,6 +13,7 @@ from elastic_core.budget import Budget
 from elastic_core.engines.endpoint import Endpoint, EndpointParameters, is_endpoint
 from elastic_core.errors import UserError
 from elastic_core.models import files as model_files
+from elastic_core.models.families import with_family
 from elastic_core.statistics.estimates import without_seed
 from elastic_core.strategies.reasonflux_zero import Templates
 from flows.runtime.endpoints import find_endpoints, named_endpoint
@@ -57,23 +58,28 @@ class Models:
         return load_templates(self.settings.sweep.templates, self.inputs.run.runs, self.inputs.data.mirror)
 
 
-def find_models(preset: str, overrides: Mapping[str, Any], named: Sequence[str] = ()) -> Models:
+def find_models(
+    preset: str, overrides: Mapping[str, Any], named: Sequence[str] = (), family: str | None = None
+) -> Models:
     """The models named, then the preset's own that are there.
 
     Args:
         named: checkpoint directories, OWNER/NAME on the hub, or addresses of servers, each as it is or as NAME=PLACE.
+        family: whose marks those named have, where that is not seen.
 
     Raises:
         UserError: on a wrong preset, override or model, or when there is no model at all.
     """
     run = FlowRun.begin(preset, overrides)
-    inputs, given = Inputs(run), dict(_named(text, run) for text in named)
+    inputs, given = Inputs(run), dict(_named(text, run, family) for text in named)
     # The preset's models whose servers are known and take token ids.
     served: dict[str, Path | Endpoint] = {}
     for name, addresses in run.settings.sweep.endpoints.items():
         if not addresses[0].chat:
             with suppress(UserError):
-                served |= find_endpoints({name: addresses}, run.settings.sweep.tokenizers, _impatient(run), run.runs)
+                tokenizers, patience = run.settings.sweep.tokenizers, _impatient(run)
+                found_there = find_endpoints({name: addresses}, tokenizers, patience, run.runs)
+                served |= {name: run.at_endpoint(name, each) for name, each in found_there.items()}
     found = given | _preset_checkpoints(inputs, required=not given and not served) | served | given
     names = list(found)
     trained = [name for name in names[1:] if without_seed(name)[0] in TRAINED]
@@ -85,11 +91,14 @@ def find_models(preset: str, overrides: Mapping[str, Any], named: Sequence[str] 
     )
 
 
-def choose_model(preset: str, overrides: Mapping[str, Any], model: str | None) -> tuple[Models, str]:
+def choose_model(
+    preset: str, overrides: Mapping[str, Any], model: str | None, family: str | None = None
+) -> tuple[Models, str]:
     """The preset's models, and the name of one: of `model`, a name of the preset's or a place as in `find_models`, or
-    the preset's first. Raises UserError as `find_models`, or when there is no model of that name."""
+    the preset's first; with the marks of a family, if one is given. Raises UserError as `find_models`, or when there is
+    no model of that name."""
     if model is not None and ("/" in model or "=" in model or Path(model).exists()):
-        models = find_models(preset, overrides, [model])
+        models = find_models(preset, overrides, [model], family)
         return models, models.first[0]
     models = find_models(preset, overrides)
     name = model or models.first[0]
@@ -98,19 +107,22 @@ def choose_model(preset: str, overrides: Mapping[str, Any], model: str | None) -
             f"--model {name}: the preset has {', '.join(models.directories)}; expected one of these, a checkpoint "
             "directory, OWNER/NAME on the hub, or a server's address"
         )
+    if family is not None:
+        models.directories[name] = with_family(models.directories[name], family, models.inputs.run.views)
     return models, name
 
 
-def _named(text: str, run: FlowRun) -> tuple[str, Path | Endpoint]:
+def _named(text: str, run: FlowRun, family: str | None) -> tuple[str, Path | Endpoint]:
     name, given, place = text.partition("=")
     place = place if given else name
     if is_endpoint(place):
         shown = name if given else text.rpartition("#")[2]
-        return shown, named_endpoint(shown, place, _impatient(run), run.runs)
+        return shown, run.at_endpoint(shown, named_endpoint(shown, place, _impatient(run), run.runs), family)
     directory = model_files.locate(place)
     if not any(directory.glob("*.safetensors")):
         raise UserError(f"--model {text}: no model checkpoint at {directory}; expected a directory with *.safetensors")
-    return name if given else directory.name if Path(name).exists() else name, directory
+    shown = name if given else directory.name if Path(name).exists() else name
+    return shown, directory if family is None else with_family(directory, family, run.views)
 
 
 def _impatient(run: FlowRun) -> EndpointParameters:
@@ -131,4 +143,5 @@ def _preset_checkpoints(inputs: Inputs, required: bool) -> dict[str, Path]:
             with suppress(UserError):
                 found[name] = inputs.trained(name)
     named = {name: Path(place) for name, place in settings.sweep.directories.items()}
-    return found | {name: place.resolve() for name, place in named.items() if place.is_dir()}
+    here = {name: place.resolve() for name, place in named.items() if place.is_dir()}
+    return found | {name: inputs.run.with_family(name, place) for name, place in here.items()}

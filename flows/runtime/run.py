@@ -10,11 +10,13 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from elastic_core.errors import UserError
+from elastic_core.models import families
 from elastic_core.system.files import write_text
 from elastic_core.system.fingerprint import hash_value
 from elastic_core.system.ray_cluster import prepare_process
@@ -28,6 +30,8 @@ from tasks.records.terminal import TOLD
 
 if TYPE_CHECKING:
     from prefect import Flow, State, Task
+
+    from elastic_core.engines.endpoint import Endpoint
 
 DONE_BEFORE = "done before, nothing to do"
 stage_seconds: dict[str, float] = {}
@@ -73,6 +77,23 @@ class FlowRun:
         if settings.ray.running is None:
             prepare_process()
         return cls(settings, environment.runs_directory(), None, preset, overrides)
+
+    @property
+    def views(self) -> Path:
+        """Where checkpoints are linked to that have a family by its name."""
+        return self.runs / "families"
+
+    def with_family(self, model: str, checkpoint: Path) -> Path:
+        """A model's checkpoint, with the marks of the family that is set for it, if one is."""
+        family = self.settings.family(model)
+        return checkpoint if family is None else families.with_family(checkpoint, family, self.views)
+
+    def at_endpoint(self, model: str, endpoint: Endpoint, family: str | None = None) -> Endpoint:
+        """An endpoint whose tokenizer has the marks of the family that is given, or set for the model, if one is."""
+        family = family or self.settings.family(model)
+        if family is None or endpoint.tokenizer is None:
+            return endpoint
+        return replace(endpoint, tokenizer=families.with_family(endpoint.tokenizer, family, self.views))
 
     @classmethod
     def of_deployment(cls, preset: str, overrides: Mapping[str, Any] | None) -> FlowRun:

@@ -25,6 +25,7 @@ from elastic_core.errors import UserError, nearest
 from elastic_core.miniature.corpus import RECIPES
 from elastic_core.miniature.problems import MiniatureParameters
 from elastic_core.miniature.warm_start import shortened
+from elastic_core.models.families import read_thought
 from elastic_core.statistics.estimates import seed_name, without_seed
 from elastic_core.strategies import STRATEGIES
 from elastic_core.strategies.reasonflux_zero import TemplateParameters
@@ -253,6 +254,22 @@ class SweepSettings(Section):
         return parse_grid(self.budgets)
 
 
+class ModelSettings(Section):
+    """What a model's own files do not say."""
+
+    family: str
+    """Whose marks its thoughts have, where that is not seen: a family (`docs/models.md`), or a TOML file."""
+
+    @field_validator("family")
+    @classmethod
+    def _known(cls, family: str) -> str:
+        try:
+            read_thought(family)
+        except UserError as error:
+            raise ValueError(str(error)) from None
+        return family
+
+
 class Variant(Section):
     """A training of the ablation."""
 
@@ -299,6 +316,8 @@ class Settings(Section):
     base: str
     """The model to start from: "shipped" (the embedded miniature), "warm-start" (what that flow leaves), a Hugging Face
     checkpoint directory, or OWNER/NAME on the hub."""
+    models: dict[str, ModelSettings] = Field({}, exclude_if=operator.not_)
+    """Of the base and of those in `sweep.checkpoints`, by name. What is trained has its base's."""
     data: DataSettings
     warm_start: WarmStartSettings = WarmStartSettings()
     train: TrainSettings | None = None
@@ -359,6 +378,14 @@ class Settings(Section):
         return self
 
     @model_validator(mode="after")
+    def _named_models(self) -> Settings:
+        known = ["base", *self.sweep.checkpoints]
+        for name in self.models:
+            if name not in known:
+                raise ValueError(f"models.{name}: no such model{nearest(name, known)}; expected {', '.join(known)}")
+        return self
+
+    @model_validator(mode="after")
     def _samples_of_benchmarks(self) -> Settings:
         samples, benchmarks = self.sweep.samples, self.data.benchmarks
         if not isinstance(samples, dict):
@@ -386,9 +413,13 @@ class Settings(Section):
         return self.train
 
     @property
-    def models(self) -> list[str]:
+    def measured(self) -> list[str]:
         """The sweep's models, by the names that they have in its table: one for each seed of a training."""
         return [each for model in self.sweep.models for each in self.of_seeds(model)]
+
+    def family(self, model: str) -> str | None:
+        """The family that is set for a model, if any."""
+        return self.models[model].family if model in self.models else None
 
     def of_seeds(self, model: str) -> list[str]:
         """What a model is called where training had several seeds: "trained@1", "trained@2"; else its name."""

@@ -45,7 +45,7 @@ function thoughtOf(trajectories, chunk, i, row, pattern) {
   const parts = [written(whole.slice(0, length), pattern)];
   switch (trajectories.name("think_finish", row)) {
     case "closed":
-      if (!closing) parts.push(note("</think>", "end"));
+      if (!closing) parts.push(note("closed by the model", "end"));
       break;
     case "forced":
       parts.push(note(`cut after ${tokens}`, "cut"));
@@ -56,9 +56,7 @@ function thoughtOf(trajectories, chunk, i, row, pattern) {
     case "length":
       parts.push(note(`cut after ${tokens}, never closed`, "cut"));
   }
-  if (chunk.phrase[i]) parts.push(insertion(`${trajectories.phrase.before}</think>`));
-  else if (closing === 1) parts.push(insertion("</think>"));
-  else if (closing) parts.push(insertion(counted(closing, "token")));
+  if (closing) parts.push(insertion(`end, ${counted(closing, "token")}`));
   const rest = whole.slice(length, length + MAX_GHOST);
   if (rest) {
     const more = whole.length > length + MAX_GHOST ? " …" : "";
@@ -71,7 +69,7 @@ function thoughtOf(trajectories, chunk, i, row, pattern) {
 function solutionOf(trajectories, chunk, i, row, pattern) {
   if (chunk.solution[i] < 0) return [note("no solution was begun", "none")];
   const text = chunk.texts[chunk.solution[i]].slice(0, chunk.solution_length[i]);
-  const parts = chunk.phrase[i] ? [insertion(trajectories.phrase.after)] : [];
+  const parts = chunk.phrase[i] ? [insertion(trajectories.phrase)] : [];
   parts.push(written(text, pattern));
   const isCut = trajectories.name("solution_finish", row) === "length";
   const tokens = counted(trajectories.numbers.solution_tokens[row], "token");

@@ -159,7 +159,7 @@ def build_payload(rows: pl.LazyFrame, drawn: pl.DataFrame, problems: Problems, m
         },
         "numbers": {name: listed[name].to_list() for name in _NUMBERS},
         "names": {name: _coded(listed[name]) for name in _NAMES},
-        "phrase": {"before": FINAL_ANSWER_BEFORE, "after": FINAL_ANSWER_AFTER},
+        "phrase": FINAL_ANSWER_AFTER,
         "wording": WORDING,
     }
     return Payload(_packed(index), [chunks[key] for key in held], listed.height)

@@ -41,7 +41,7 @@ def test_the_thought_is_dim_the_cut_is_marked_and_what_we_wrote_is_in_brackets()
     assert segments(done, LOADED) == [
         Segment("9 9", THOUGHT),
         CUT,
-        Segment("⟦</think>⟧", FORCED),
+        Segment("\n\n", SOLUTION),
         Segment(" 9", SOLUTION),
     ]
     told = summary(done, 1.25)

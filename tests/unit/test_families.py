@@ -8,9 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.errors import UserError
-from elastic_core.models.families import OWN_FILE, read_thought, thoughts
-from elastic_core.models.special_tokens import Markers, load_markers, resolve_markers
+from elastic_core.models.families import OWN_FILE, copy_own, read_thought, split_thought, thoughts, with_family
+from elastic_core.models.special_tokens import Markers, chat_prompt, load_markers, resolve_markers
 from elastic_core.models.twins import Family, build_tokenizer
+from elastic_core.rewards.response import response_text
+from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
+from flows.commands.ask import pieces
 
 SPECIAL = {
     "think": ("<think>", "</think>"),
@@ -142,4 +145,84 @@ def test_marks_that_cannot_be_kept_are_refused(change: dict[str, Any], found: st
     tokenizer, thought = tokenizer_of("olmo3"), thoughts()["olmo3"].model_copy(update=change)
     end = tokenizer.convert_tokens_to_ids("<eos>")
     with pytest.raises(ValueError, match=found):
-        resolve_markers(tokenizer, (end,), own=thought)
+        resolve_markers(tokenizer, (end,), own=("own", thought))
+
+
+CLOSED = "{% if not enable_thinking %}{{ '<think></think>' }}{% endif %}"
+
+
+def test_a_template_that_leaves_no_thought_is_refused_unless_the_family_tells_it_otherwise(tmp_path: Path) -> None:
+    tokenizer = tokenizer_of("think")
+    tokenizer.chat_template += CLOSED
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"ends the thought in the prompt.*\[thought\.template\]"):
+        load_markers(tmp_path)
+    assert load_markers(tmp_path, thinks=False)[1].thinks
+    table = OWN.replace("[[[", "<think>").replace("]]]", "</think>").replace(', "[stop]"', "")
+    (tmp_path / OWN_FILE).write_text(table.replace("text = true", "[thought.template]\nenable_thinking = true"))
+    tokenizer, markers = load_markers(tmp_path)
+    assert markers.template == (("enable_thinking", True),)
+    assert "<think>" not in tokenizer.decode(chat_prompt(tokenizer, "1+1=?"))
+    messages = [{"role": "user", "content": "1+1=?"}]
+    told = tokenizer.apply_chat_template(messages, tokenize=False, enable_thinking=False)
+    assert told.endswith("<think></think>"), "who asks for no thought still gets none"
+
+
+def test_a_family_by_its_name_is_a_view_of_the_checkpoint_and_comes_before_what_is_seen(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    tokenizer_of("seed-oss", template="none").save_pretrained(model)
+    with pytest.raises(ValueError, match=OWN_FILE):
+        load_markers(model)
+    view = with_family(model, "seed-oss", tmp_path / "views")
+    assert view.parent == tmp_path / "views" and load_markers(view)[1].family == "seed-oss"
+    assert with_family(model, "seed-oss", tmp_path / "views") == view
+    assert (view / "tokenizer.json").resolve() == model / "tokenizer.json"
+    own = tmp_path / "own.toml"
+    own.write_text('[thought]\nopen = "<seed:think>"\nends = ["</seed:think>"]\n')
+    other = with_family(view, str(own), tmp_path / "views")
+    assert other != view and load_markers(other)[1].family == OWN_FILE
+    copy_own(view, model)
+    assert load_markers(model)[1].family == "seed-oss", "what is made of it keeps its marks"
+    with pytest.raises(UserError, match='no family "seed-os", did you mean "seed-oss"'):
+        with_family(model, "seed-os", tmp_path / "views")
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("<think>hm</think>4", ("hm", "4")),
+        ("hm</think>4", ("hm", "4")),
+        ("<think>hm", ("hm", "")),
+        ("4", ("", "4")),
+        ("<seed:think>hm</think></seed:think>4", ("hm</think>", "4")),
+        ("<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>4", ("hm", "4")),
+        (
+            "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary",
+            ("hm", "<|start|>assistant<|channel|>commentary"),
+        ),
+        ("4<|end|>", ("", "4<|end|>")),
+        ("<think>\nhm\n</think>\n<answer>\n4", ("hm\n", "4")),
+    ],
+)
+def test_a_thought_in_text_is_split_off_by_its_familys_marks(text: str, parts: tuple[str, str]) -> None:
+    assert split_thought(text) == parts
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_a_thought_is_shown_without_its_marks(name: str, known: dict[str, tuple[Any, Markers]]) -> None:
+    tokenizer, markers = known[name]
+    thought, solution = (tuple(tokenizer.encode(text, add_special_tokens=False)) for text in ("so we", "it is"))
+    for begun in ((), markers.think_start):
+        ids = (*begun, *thought, *markers.close, *solution, markers.end_of_text[0])
+        start = len(ids) - len(solution) - 1
+        finishes = ThinkFinish.CLOSED, SolutionFinish.STOP
+        done = Trajectory((7,), ids, (False,) * len(ids), start, *finishes)
+        assert "".join(piece.text for piece in pieces(tokenizer, markers, done)) == "so weit is"
+        assert response_text(tokenizer, markers, done) == ("so we", "it is")
+        own_end = len(begun) + len(thought) + (markers.end(markers.close) or 0)
+        own = Trajectory((7,), ids, (False,) * len(ids), own_end, *finishes)
+        assert response_text(tokenizer, markers, own).solution == "it is", "the model opens its answer"
+        for length in range(1, own_end):
+            part = Trajectory((7,), ids[:length], (False,) * length, None, *finishes)
+            shown = "".join(piece.text for piece in pieces(tokenizer, markers, part))
+            assert "so we".startswith(shown) or name in TEXT, "a mark that is begun is not shown either"

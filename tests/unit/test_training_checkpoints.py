@@ -144,7 +144,7 @@ def test_a_disk_that_is_or_fills_up_while_saving_is_one_sentence(
     [
         lambda out_dir: checkpoints.commit(out_dir, 20, Validation(0.5, 8), keep=2),
         checkpoints.recover,
-        lambda out_dir: export(out_dir / "global_step_10", out_dir.parent / "model"),
+        lambda out_dir: export(out_dir / "global_step_10", out_dir.parent / "model", out_dir),
     ],
     ids=["commit", "recover", "export"],
 )
@@ -171,7 +171,7 @@ def test_a_disk_that_is_found_full_when_it_is_flushed_is_one_sentence(
 def test_an_export_is_complete_readable_and_replaces_the_old_one(tmp_path: Path) -> None:
     output = tmp_path / "models" / "trained"
     for step in (1, 2):
-        assert export(save(tmp_path / "out", step), output) == output
+        assert export(save(tmp_path / "out", step), output, tmp_path) == output
     assert [path.name for path in output.parent.iterdir()] == ["trained"]
     assert (output / "model.safetensors").stat().st_mode & 0o777 == 0o644
     # What verl writes there is not what the weights are.
@@ -182,7 +182,7 @@ def test_a_checkpoint_without_weights_is_not_exported(tmp_path: Path) -> None:
     checkpoint = save(tmp_path / "out", 1)
     (checkpoint / "actor" / "huggingface" / "model.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match="hf_model"):
-        export(checkpoint, tmp_path / "model")
+        export(checkpoint, tmp_path / "model", tmp_path)
     assert not (tmp_path / "model").exists()
 
 

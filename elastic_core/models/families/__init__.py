@@ -3,13 +3,16 @@ what else is there makes a twin of a model (elastic_core.models.twins)."""
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 import tomllib
 from functools import lru_cache
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from elastic_core.errors import UserError
+from elastic_core.errors import UserError, nearest
+from elastic_core.system.files import replacing_directory
 
 DIRECTORY = Path(__file__).parent
 OWN_FILE = "thought.toml"
@@ -36,6 +39,8 @@ class Thought(BaseModel):
     """Whether the marks are plain text, which becomes other tokens after other text."""
     parser: str | None = None
     """vLLM's reasoning parser."""
+    template: dict[str, bool | int | str] = {}
+    """What the chat template has to be told so that the model thinks, such as `enable_thinking`."""
 
 
 @lru_cache
@@ -45,10 +50,19 @@ def thoughts() -> dict[str, Thought]:
     return {name: Thought(**table["thought"]) for name, table in files.items() if "thought" in table}
 
 
-def read_thought(file: Path) -> Thought:
-    """The marks in a file of the user's own; a UserError names the key that is wrong."""
+def read_thought(family: str | Path) -> tuple[str, Thought]:
+    """The name and the marks of a family: of its name, or of a TOML file, in which `family` names another one or
+    `[thought]` says the marks. Raises UserError: no such family, or the key of the file that is wrong."""
+    file = Path(family)
+    if not file.is_file():
+        known = thoughts()
+        if str(family) in known:
+            return str(family), known[str(family)]
+        hint = nearest(str(family), known)
+        raise UserError(f'no family "{family}"{hint}; expected {", ".join(known)}, or a TOML file')
     try:
-        return Thought(**tomllib.loads(file.read_text())["thought"])
+        table = tomllib.loads(file.read_text())
+        return read_thought(table["family"]) if "family" in table else (file.name, Thought(**table["thought"]))
     except KeyError:
         raise UserError(f"{file}: no table [thought]; expected one with the keys open and ends") from None
     except tomllib.TOMLDecodeError as error:
@@ -57,3 +71,40 @@ def read_thought(file: Path) -> Thought:
         first = error.errors()[0]
         key = ".".join(map(str, ("thought", *first["loc"])))
         raise UserError(f"{file}: {key}: {first['msg']}; found {first['input']!r:.80}") from None
+
+
+def split_thought(text: str) -> tuple[str, str]:
+    """Thought and solution of a response in text, without marks: those of the family that it begins with, else those of
+    `<think>`, which a chat template may have opened."""
+    known = thoughts()
+    begun = [family for family in known.values() if text.startswith(family.open)]
+    family = max(begun, key=lambda family: len(family.open), default=known[THINK])
+    thought = text.removeprefix(family.open)
+    ends = [(at, end) for end in family.ends if (at := thought.find(end)) >= 0]
+    if not ends:
+        return (thought, "") if begun else ("", text)
+    at, end = min(ends)
+    opening = family.close.partition(end)[2]  # Of the answer, which the model may write too.
+    return thought[:at], thought[at + len(end) :].removeprefix(opening)
+
+
+def copy_own(model: Path, to: Path) -> None:
+    """Copy a model's own marks, if it has a file of them, to what was made of it."""
+    if (own := model / OWN_FILE).is_file():
+        shutil.copy(own, to)
+
+
+def with_family(checkpoint: Path, family: str, views: Path) -> Path:
+    """A directory below `views` with links to a checkpoint's files, which says that its marks are those of `family`, as
+    `read_thought` takes it and raises."""
+    read_thought(family)
+    own = Path(family).read_bytes() if Path(family).is_file() else f'family = "{family}"\n'.encode()
+    names = {file.name: file.resolve() for file in checkpoint.iterdir() if file.is_file() and file.name != OWN_FILE}
+    key = hashlib.sha256(repr(sorted(names.items())).encode() + own).hexdigest()[:16]
+    view = views / f"{checkpoint.name}-{key}"
+    if not view.is_dir():
+        with replacing_directory(view) as directory:
+            for name, file in names.items():
+                (directory / name).symlink_to(file)
+            (directory / OWN_FILE).write_bytes(own)
+    return view

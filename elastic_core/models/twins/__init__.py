@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from elastic_core.errors import UserError
 from elastic_core.models import files
 from elastic_core.models.families import DIRECTORY
-from elastic_core.models.special_tokens import Markers, load_markers
+from elastic_core.models.special_tokens import Markers, chat_prompt, load_markers
 from elastic_core.system.files import replacing_directory
 
 _TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
@@ -118,7 +118,12 @@ def make_twin(model: str, origin: Origin, directory: Path, *, seed: int = 0, siz
     logging.disable_progress_bar()  # A model of 40 MB is written at once.
     with replacing_directory(directory) as temporary:
         values = _copy_origin(model, origin, temporary)
-        config = AutoConfig.for_model(**shrunk(values, model, size))
+        sizes = shrunk(values, model, size)
+        try:
+            config = AutoConfig.for_model(**sizes)
+        except ValueError:
+            kind = values["model_type"]
+            raise UserError(f"{model}: no twin can be made: transformers has no architecture {kind}") from None
         tokenizer = AutoTokenizer.from_pretrained(temporary)
         if len(tokenizer) > config.vocab_size:
             raise UserError(
@@ -160,6 +165,9 @@ def shrunk(config: Mapping[str, Any], model: str, size: Size = SMALL) -> dict[st
         "num_attention_heads": (2 if grouped else 1) * own if wide else own,
         "num_key_value_heads": (own if wide else own // 2) if grouped else own,
         **({"head_dim": size.head} if config.get("head_dim") else {}),
+        # Of attention over all tokens beside attention over the last ones, as Gemma 4 has it.
+        **({"global_head_dim": 2 * size.head} if config.get("global_head_dim") else {}),
+        **({"num_global_key_value_heads": 1} if config.get("num_global_key_value_heads") else {}),
         **{name: min(config[name], most) for name, most in _EXPERTS.items() if config.get(name)},
     }
     # One entry a layer, or about layers that are not there.
@@ -222,11 +230,12 @@ def _copy_origin(model: str, origin: Origin, directory: Path) -> dict[str, Any]:
 def _continuations(tokenizer: Any, markers: Markers) -> Mapping[int, list[int]]:
     end = markers.end_of_text[0]
     (newline,) = tokenizer.encode("\n", add_special_tokens=False)
+    asked = chat_prompt(tokenizer, "1+1=?")
     answers = [[*markers.close, *_encoded(tokenizer, text), end] for text in ANSWERS]
     opening = [] if markers.template_opens_thinking else markers.think_start[:1]
     starts = [[newline, token] for token in (*opening, *(_encoded(tokenizer, word)[0] for word in _FIRST_WORDS))]
     found: dict[int, list[int]] = {}
-    for text in [*answers, *starts, [*markers.think_start, newline]]:
+    for text in [*answers, *starts, [*asked[-1:], *opening], [*markers.think_start, newline]]:
         for token, then in pairwise(text):
             if then not in found.setdefault(token, []):
                 found[token].append(then)
@@ -291,7 +300,7 @@ def build_tokenizer(family: Family) -> Any:
 
 
 def _load(name: str) -> Family:
-    values = _read(name)
+    values = {key: value for key, value in _read(name).items() if key != "thought"}
     tokens: dict[int, tuple[str, bool]] = {}
     following = values["vocabulary"]
     for token in values.pop("tokens"):

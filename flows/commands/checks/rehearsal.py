@@ -203,20 +203,20 @@ def _sweep(settings: Settings, stage: Path) -> str:
     sweep = settings.sweep
     cells = SweepTable(stage / TABLE).scan().select("model", "strategy", "benchmark").unique().collect()
     for column, expected in (
-        ("model", settings.models),
+        ("model", settings.measured),
         ("strategy", sweep.every_strategy),
         ("benchmark", settings.data.benchmarks),
     ):
         missing = set(expected) - set(cells[column])
         _require(not missing, f"{stage}: the table has no row of {column} {', '.join(sorted(missing))}")
-    pair = next((model for model in settings.models if len(set(checkpoints(model).values())) > 1), None)
+    pair = next((model for model in settings.measured if len(set(checkpoints(model).values())) > 1), None)
     swap = ""
     if pair:
         drawn = "its engines drew tokens" if throughput_file(stage, pair).exists() else "its models' own tokens"
         swap = f", {pair} among them ({drawn}),"
     engines = settings.engine.data_parallel_size
     return (
-        f"{len(settings.models)} models{swap} × {', '.join(sweep.every_strategy)} × "
+        f"{len(settings.measured)} models{swap} × {', '.join(sweep.every_strategy)} × "
         f"{len(settings.data.benchmarks)} benchmarks; engines of a model side by side: {engines}"
     )
 

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
@@ -100,13 +101,14 @@ def run_checks(settings: Settings) -> Iterator[Finding]:
 
 class Use(NamedTuple):
     """A model ("shipped", a directory, or OWNER/NAME on the hub), the setting that names it, the device of its engine,
-    whether verl trains it, and whether it needs think markers."""
+    whether verl trains it, whether it needs think markers, and the family that is set for it."""
 
     setting: str
     model: str
     device: Literal["cpu", "cuda"]
     trained: bool = False
     thinks: bool = True
+    family: str | None = None
 
 
 def models_in_use(settings: Settings) -> list[Use]:
@@ -114,14 +116,19 @@ def models_in_use(settings: Settings) -> list[Use]:
     trains = settings.train is not None
     on_cpu = settings.engine.device == "cpu" or (settings.train is not None and settings.train.device == "cpu")
     device: Literal["cpu", "cuda"] = "cpu" if on_cpu else "cuda"
-    uses = [Use("base", settings.base, device, trains)]
+    family = settings.family("base")
+    uses = [Use("base", settings.base, device, trains, family=family)]
     if settings.base == "warm-start":
         # Fine-tuning keeps architecture and tokenizer; the miniature made anew has those of the one that is shipped.
         initial = settings.warm_start.initial
-        uses = [Use("warm_start.initial", "shipped" if initial == "random" else initial, device, trained=True)]
+        model = "shipped" if initial == "random" else initial
+        uses = [Use("warm_start.initial", model, device, trained=True, family=family)]
     known = {use.model for use in uses}
     further = {name: model for name, model in settings.sweep.directories.items() if model not in known}
-    uses += [Use(f"sweep.checkpoints.{name}", model, settings.engine.device) for name, model in further.items()]
+    uses += [
+        Use(f"sweep.checkpoints.{name}", model, settings.engine.device, family=settings.family(name))
+        for name, model in further.items()
+    ]
     return [use._replace(thinks=settings.thinks) for use in uses]
 
 
@@ -150,21 +157,25 @@ def probe_models() -> None:
     argument. Imports transformers and vLLM."""
     from elastic_core.miniature.warm_start import BASE
     from elastic_core.models.check import require_usable
+    from elastic_core.models.families import with_family
     from elastic_core.models.files import TOKENIZER_FILES, locate
 
-    def usable(use: Use) -> tuple[bool, str]:
+    def usable(use: Use, views: Path) -> tuple[bool, str]:
         try:
             # Of a model of the hub only what is small is fetched here.
             checkpoint = BASE if use.model == "shipped" else locate(use.model, TOKENIZER_FILES)
             here = use.model == "shipped" or Path(use.model).exists()
+            if use.family is not None:
+                checkpoint = with_family(checkpoint, use.family, views)
             return True, require_usable(
                 checkpoint, name=use.model, device=use.device, trained=use.trained, weights=here, thinks=use.thinks
             )
         except UserError as error:
             return False, str(error)
 
-    for line in [usable(Use(*fields)) for fields in json.loads(sys.argv[1])]:
-        print(json.dumps(line))
+    with TemporaryDirectory() as views:
+        for line in [usable(Use(*fields), Path(views)) for fields in json.loads(sys.argv[1])]:
+            print(json.dumps(line))
 
 
 def probe(code: str, *arguments: str, seconds: float = 90) -> tuple[int, str]:

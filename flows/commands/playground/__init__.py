@@ -79,12 +79,13 @@ def run(
     preset: str,
     overrides: Mapping[str, Any],
     models: Sequence[str],
+    family: str | None,
     parameters: PlaygroundParameters,
     password_file: Path | None,
 ) -> None:
-    """Show the page of `models`, as in `find_models`, until SIGINT or SIGTERM. The first engines start meanwhile, and
-    their output is logged. Raises UserError on wrong input, without gradio, when others could reach the page without a
-    password, or when the port is taken."""
+    """Show the page of `models` and their `family`, as in `find_models`, until SIGINT or SIGTERM. The first engines
+    start meanwhile, and their output is logged. Raises UserError on wrong input, without gradio, when others could
+    reach the page without a password, or when the port is taken."""
     if importlib.util.find_spec("gradio") is None:
         raise UserError('the playground needs gradio, of the extra ui: run `make install`, or pip install "gradio>=6"')
     password = read_password(password_file)
@@ -95,7 +96,7 @@ def run(
     from flows.commands.playground.session import Session
     from flows.runtime.models import find_models
 
-    found = find_models(preset, overrides, models)
+    found = find_models(preset, overrides, models, family)
     log = runs_directory() / found.settings.preset / "playground.log"
     with quiet(log), Session(found, parameters) as session:
 
