@@ -112,16 +112,29 @@ class Marks:
 
     def is_closed(self, prompt: Sequence[int]) -> bool:
         """Whether a response to the prompt begins with its solution: the last turn has an end without a beginning after
-        it, as where a template closes an empty thought. Earlier turns end in end-of-text."""
-        last_of_marks = {*self.stop, *self.think_start[-1:], *self.end_of_text}
+        it, as where a template closes an empty thought. Earlier turns end in end-of-text.
+
+        Where an answer has an opening of its own, an end may end other messages too, as that of gpt-oss does: then the
+        answer must have been opened, or the thought."""
+        last_of_marks = {*self.stop, *self.think_start[-1:], *self.answer[-1:], *self.end_of_text}
+        ended = False
+
+        def stands(mark: tuple[int, ...], at: int) -> bool:
+            return bool(mark) and tuple(prompt[max(0, at - len(mark)) : at]) == mark
+
         for at in range(len(prompt), 0, -1):
             if (last := prompt[at - 1]) not in last_of_marks:  # A prompt may be long.
                 continue
-            if self._ends(prompt, at, last):
+            if not ended and stands(self.answer, at):
                 return True
-            start = prompt[max(0, at - len(self.think_start)) : at]
-            if last in self.end_of_text or (self.think_start and tuple(start) == self.think_start):
+            if self._ends(prompt, at, last):
+                if not self.answer_opening:
+                    return True
+                ended = True
+            elif last in self.end_of_text:
                 return False
+            elif stands(self.think_start, at):
+                return ended
         return False
 
     def _ends(self, tokens: Sequence[int], at: int, last: int) -> bool:

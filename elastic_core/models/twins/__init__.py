@@ -16,7 +16,7 @@ import json
 import re
 import shutil
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log, sqrt
@@ -199,13 +199,32 @@ def teach(model: Any, tokenizer: Any, markers: Markers) -> None:
     words = sorted({token for text in texts for token in _encoded(tokenizer, text)})
     preference = torch.full((size,), -20.0)
     preference[words] = 0.0
+    # Those that marks are spelled with, so that of two marks with one beginning neither is preferred.
+    made = set(tokenizer.get_added_vocab().values())
+    preference[[token for token in (*markers.think_start, *markers.close) if token not in made]] = 0.0
+    if tied:  # Else what comes after the prompt would not be a word either.
+        preference[chat_prompt(tokenizer, "1+1=?")[-1]] = 0.0
     preference[markers.close[0]] = _TEMPERATURE * log(len(words) / _MEAN_THOUGHT)
     if not tied:
         output.normal_(0, 0.02)
         output[:, : 1 + len(own)] = 0
     output[:, 0] = preference / constant + tied
+    strength = _strength(model, words)
+    output[:, 0] = preference / (constant * strength) + tied
     for token, continuations in following.items():
-        output[continuations, own[token]] = 20.0 / sqrt(width)
+        output[continuations, own[token]] = 20.0 / (strength * sqrt(width))
+
+
+def _strength(model: Any, words: Sequence[int]) -> float:
+    """What an architecture makes of preferences, such as that of words to other tokens, which is set to be 20: some
+    scale their logits, and some normalise what each layer adds, so that less of the constant is left."""
+    import torch
+
+    with torch.no_grad():
+        logits = model(torch.tensor([words[:64]])).logits[0].float()
+    others = torch.ones(logits.shape[-1], dtype=torch.bool)
+    others[words] = False
+    return float(logits[:, words].mean() - logits[:, others].mean()) / 20
 
 
 def _copy_origin(model: str, origin: Origin, directory: Path) -> dict[str, Any]:
