@@ -127,7 +127,7 @@ def measured(tracker: Tracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         return run.inputs
 
     def measured_cells(inputs: Inputs) -> pl.DataFrame:
-        return night([16, 48], ("base", "trained")).filter(pl.col("model").is_in(inputs.run.settings.models))
+        return night([16, 48], ("base", "trained")).filter(pl.col("model").is_in(inputs.run.settings.measured))
 
     for stand_in in (measure_grid, measured_cells):
         monkeypatch.setattr(nightly, stand_in.__name__, stand_in)

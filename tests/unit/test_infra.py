@@ -218,7 +218,7 @@ def test_kubernetes_and_compose_serve_by_a_command_of_ours(compose: dict[str, An
         assert program == "elastic"
         assert (parameters["host"], parameters["port"]) == ("0.0.0.0", 8000)
         settings = presets.resolve(parameters["preset"], changes_of(parameters["overrides"]))
-        assert parameters["model"] in settings.models
+        assert parameters["model"] in settings.measured
         assert parameters["budget"].total
         assert settings.engine.data_parallel_size * settings.engine.num_gpus == gpus
 

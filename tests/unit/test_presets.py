@@ -137,10 +137,10 @@ def test_what_a_preset_does_not_say_leaves_no_trace_in_what_is_asked_for(tmp_pat
 
 def test_a_model_of_several_seeds_is_measured_once_for_each() -> None:
     one = presets.resolve("embedded", {"train.seeds": [7]})
-    assert one.models == presets.resolve("embedded").models == ["base", "trained"]
+    assert one.measured == presets.resolve("embedded").measured == ["base", "trained"]
     models = ["base", "trained", "trained>base", "trained>best"]
     several = presets.resolve("embedded", {"train.seeds": [1, 2], "sweep.models": models})
-    assert several.models == [
+    assert several.measured == [
         *("base", "trained@1", "trained@2", "trained@1>base", "trained@2>base"),
         *("trained@1>best@1", "trained@2>best@2"),
     ]
