@@ -116,6 +116,22 @@ def _names(arguments: Sequence[str]) -> set[str]:
     return {"model" if name == "model_tag" else name for name in names}
 
 
+def _with_known_parser(arguments: Sequence[str]) -> list[str]:
+    """Without vLLM's reasoning parser where this vLLM lacks it, or what it needs: a thought is then in the content."""
+    from vllm.reasoning import ReasoningParserManager
+
+    found = list(arguments)
+    if (flag := "--reasoning-parser") in found:
+        at = found.index(flag)
+        try:
+            ReasoningParserManager.get_reasoning_parser(found[at + 1])
+        except (KeyError, ImportError) as error:
+            reason = " ".join(str(error).split())
+            print(f"no reasoning parser {found[at + 1]}, so thoughts stay in the content: {reason}", file=sys.stderr)
+            del found[at : at + 2]
+    return found
+
+
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
@@ -136,7 +152,7 @@ def _main(program: str, *arguments: str) -> None:
         print(f"error: {sentence}", file=sys.stderr)
         sys.exit(2)
     uvicorn.Config = functools.partial(uvicorn.Config, timeout_graceful_shutdown=CLOSE_SECONDS)  # type: ignore
-    sys.argv = [program, *ours, *further]
+    sys.argv = [program, *_with_known_parser(ours), *further]
     main()
 
 

@@ -3,9 +3,12 @@ server keeps every budget to the token."""
 
 import asyncio
 import random
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import openai
@@ -145,7 +148,9 @@ def test_a_server_keeps_a_hundred_random_budgets(twin: Path, tmp_path: Path, mon
 
     async def every(address: str) -> list[tuple[Budget, list[int], dict[str, int | str]]]:
         async with openai.AsyncOpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
-            return await asyncio.gather(*(asked(client, twin.name, budget, seed) for seed, budget in enumerate(budgets)))
+            return await asyncio.gather(
+                *(asked(client, twin.name, budget, seed) for seed, budget in enumerate(budgets))
+            )
 
     arguments = ("--set", "engine.max_model_len=512", "--set", "engine.max_num_seqs=64")
     with elastic_serve(twin, tmp_path / "log", *arguments) as (address, _):
@@ -162,3 +167,18 @@ def test_a_server_keeps_a_hundred_random_budgets(twin: Path, tmp_path: Path, mon
             assert think == budget.think
         seen[told["thought"]] += 1
     assert seen["forced"] and seen["closed"]
+
+
+def test_a_thought_is_shown_without_its_marks(twin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `elastic ask` and the playground show it."""
+    monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path / "runs"))
+    on_cpu = ("engine.device=cpu", "engine.dtype=float32", "engine.enforce_eager=true", "engine.max_model_len=512")
+    command = [sys.executable, "-m", "flows.commands", "ask", "What is 1 and 1?", "--preset", "evaluate"]
+    command += ["--model", str(twin), "--budget", "9+9", *chain.from_iterable(("--set", each) for each in on_cpu)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    said, told = done.stdout.rsplit("tokens: ", 1)
+    thought = load_markers(twin)[0].decode(load_markers(twin)[1].think_start)
+    closing = load_markers(twin)[0].decode(load_markers(twin)[1].close)
+    assert thought not in said and closing not in said
+    assert "of 9" in told
