@@ -178,7 +178,7 @@ def probe_models() -> None:
             print(json.dumps(line))
 
 
-def probe(code: str, *arguments: str, seconds: float = 90) -> tuple[int, str]:
+def probe(code: str, *arguments: str, seconds: float = 300) -> tuple[int, str]:
     """Exit status of a Python program, and its output or why it failed."""
     command = [sys.executable, "-W", "ignore", "-c", code, *arguments]
     environment = {**os.environ, **({"VERL_PLATFORM": "cpu"} if installed_build() == "cpu" else {})}
