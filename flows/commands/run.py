@@ -144,7 +144,7 @@ def settings_of(
     problems: int | None,
     gpus: int,
     tokenizer: str | None,
-    family: str | None,
+    family: str | None = None,
 ) -> dict[str, Any]:
     """What `elastic evaluate` replaces in its preset, which has a value for all that is not given.
 

@@ -73,9 +73,12 @@ def decoded_alone(tokenizer: Any, trajectory: Trajectory) -> tuple[str, str | No
     ids, start = trajectory.response_ids, trajectory.solution_start
     if ids and ids[-1] == END_OF_TEXT:
         ids = ids[:-1]
+    opened = len(MARKERS.think_start) if ids[: len(MARKERS.think_start)] == MARKERS.think_start else 0
     if start is None:
-        return decode(ids), None
-    return decode(ids[: start - 1]), decode(ids[start - 1 :]).removeprefix(decode((THINK_END_ID,)))
+        return decode(ids[opened:]), None
+    return decode(ids[min(opened, start - 1) : start - 1]), decode(ids[start - 1 :]).removeprefix(
+        decode((THINK_END_ID,))
+    )
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
