@@ -29,5 +29,6 @@ def test_it_lists_the_seeds_figures_tables_and_presets() -> None:
     for name in (*(f"Figure {number}" for number in (1, 2, 3, 5, 6, 7)), *(f"Table {number}" for number in (1, 2, 3))):
         assert any(what.startswith(name) for what, _, _ in ROWS), name
     done_by = {done for _, done, _ in ROWS}
-    of_seeds = [name for name in presets.names() if re.search(r"(^|-)(e1|l1|reasonflux)-", name)]
+    named = [name for name in presets.names() if re.search(r"(^|-)(e1|l1|reasonflux)-", name)]
+    of_seeds = [name for name in named if "qwen3" not in name]  # The recipe on a later model.
     assert {name for name in of_seeds if f"`flows/presets/{name}.toml`" not in done_by} == set()
