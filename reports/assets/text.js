@@ -56,7 +56,7 @@ function thoughtOf(trajectories, chunk, i, row, pattern) {
     case "length":
       parts.push(note(`cut after ${tokens}, never closed`, "cut"));
   }
-  if (closing) parts.push(insertion(`end, ${counted(closing, "token")}`));
+  if (closing) parts.push(insertion(chunk.phrase[i] ? "end" : `end, ${counted(closing, "token")}`));
   const rest = whole.slice(length, length + MAX_GHOST);
   if (rest) {
     const more = whole.length > length + MAX_GHOST ? " …" : "";

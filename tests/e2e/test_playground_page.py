@@ -247,7 +247,7 @@ def test_a_colour_has_one_meaning_and_text_on_it_is_read(view: Page) -> None:
     shown |= {name: colours(bar.locator(f".pg-{name}"))[1] for name in ("thinking", "solution", "forced")}
     shown["wrong"] = colours(page.locator(".pg-wrong"))[1]
     assert len(set(shown.values())) == len(shown), shown
-    assert colours(card(page, "separate").locator("mark"))[1] == shown["forced"]
+    assert colours(card(page, "budget_forcing").locator("mark"))[1] == shown["forced"]
     for written in (page.locator(".pg-wrong"), page.locator("mark"), page.locator(".pg-badge.pg-forced")):
         assert contrast(*colours(written)) >= 4.5
 

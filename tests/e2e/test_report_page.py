@@ -142,7 +142,7 @@ def test_what_follows_a_cut_is_shown_apart_and_may_be_hidden(reader: Page) -> No
 
 def test_what_budget_forcing_wrote_is_marked_in_both_phases(reader: Page) -> None:
     filters(reader).get_by_role("combobox", name="Strategy").select_option("budget_forcing")
-    expect(pane(reader, "Thought").locator(".insertion")).to_have_text("end, 2 tokens")
+    expect(pane(reader, "Thought").locator(".insertion")).to_have_text("end")
     expect(pane(reader, "Solution").locator(".insertion")).to_have_text("⏎\nFinal Answer:")
     expect(pane(reader, "Solution").locator(".written")).to_have_text("It is 5")
 
