@@ -150,4 +150,4 @@ def test_a_released_checkpoint_is_measured_as_the_papers_do(name: str) -> None:
     assert settings.engine.tensor_parallel_size * engines == 8
     released = [model for model in settings.sweep.models if model != "base" and ">" not in model]
     assert all("/" in settings.sweep.checkpoints[model] for model in released)
-    assert len(released) == (3 if name == "evaluate-length-control-1.5b" else 1)
+    assert len(released) == {"evaluate-length-control-1.5b": 3, "evaluate-short-1.5b": 4}.get(name, 1)
