@@ -66,8 +66,8 @@ class Marks:
 
     def mark_before(self, tokens: Sequence[int], at: int) -> int:
         """How many tokens the mark has that ends the first `at` of the `tokens`; 0 where there is none."""
-        marks = filter(None, (self.close, self.answer, *self.think_ends))
-        return max((len(mark) for mark in marks if tuple(tokens[max(0, at - len(mark)) : at]) == mark), default=0)
+        marks = (self.close, self.answer, *self.think_ends)
+        return max((len(mark) for mark in marks if _stands(mark, tokens, at)), default=0)
 
     @cached_property
     def answer_opening(self) -> tuple[int, ...]:
@@ -118,14 +118,10 @@ class Marks:
         answer must have been opened, or the thought."""
         last_of_marks = {*self.stop, *self.think_start[-1:], *self.answer[-1:], *self.end_of_text}
         ended = False
-
-        def stands(mark: tuple[int, ...], at: int) -> bool:
-            return bool(mark) and tuple(prompt[max(0, at - len(mark)) : at]) == mark
-
         for at in range(len(prompt), 0, -1):
             if (last := prompt[at - 1]) not in last_of_marks:  # A prompt may be long.
                 continue
-            if not ended and stands(self.answer, at):
+            if not ended and _stands(self.answer, prompt, at):
                 return True
             if self._ends(prompt, at, last):
                 if not self.answer_opening:
@@ -133,11 +129,16 @@ class Marks:
                 ended = True
             elif last in self.end_of_text:
                 return False
-            elif stands(self.think_start, at):
+            elif _stands(self.think_start, prompt, at):
                 return ended
         return False
 
     def _ends(self, tokens: Sequence[int], at: int, last: int) -> bool:
         """Whether an end with this last token is complete in the first `at` of the `tokens`."""
         ends = (end for end in self.think_ends if end[-1] == last)
-        return any(len(end) == 1 or tuple(tokens[max(0, at - len(end)) : at]) == end for end in ends)
+        return any(len(end) == 1 or _stands(end, tokens, at) for end in ends)
+
+
+def _stands(mark: tuple[int, ...], tokens: Sequence[int], at: int) -> bool:
+    """Whether the first `at` of the `tokens` end in a mark, which has tokens at all."""
+    return bool(mark) and tuple(tokens[max(0, at - len(mark)) : at]) == mark

@@ -73,7 +73,8 @@ def resolve_markers(
     if not ends:
         raise ValueError(f"{tokenizer.name_or_path}: the tokenizer has no end-of-text token")
     marks = _marks(tokenizer, found, tuple(ends))
-    if thinks and marks.is_closed(chat_prompt(tokenizer, "1+1=?")):
+    prompt = chat_prompt(tokenizer, "1+1=?")
+    if thinks and marks.is_closed(prompt):
         raise ValueError(
             f"{tokenizer.name_or_path}: its chat template ends the thought in the prompt; a table [thought.template] "
             f"in {OWN_FILE} beside the model may tell it otherwise, as with enable_thinking = true"
@@ -83,7 +84,7 @@ def resolve_markers(
         final_answer_before=_encode(tokenizer, FINAL_ANSWER_BEFORE),
         final_answer_after=_encode(tokenizer, FINAL_ANSWER_AFTER),
         wait=_encode(tokenizer, WAIT),
-        template_opens_thinking=_is_opened(tokenizer, found),
+        template_opens_thinking=found is not None and _is_opened(tokenizer, found, prompt),
         family=name,
         parser=None if found is None else found.parser,
         template=() if found is None else tuple(found.template.items()),
@@ -125,7 +126,7 @@ def _thought(tokenizer: Any) -> tuple[str, Thought | None]:
     known = thoughts()
     if all(_is_token(tokenizer, mark) for mark in (known[THINK].open, *known[THINK].ends)):
         return THINK, known[THINK]
-    template = tokenizer.get_chat_template() if tokenizer.chat_template else ""
+    template = _template(tokenizer)
     fitting = {}
     for name, thought in known.items():
         marks = [mark.strip() for mark in (thought.open, *thought.ends, thought.answer) if mark]
@@ -138,17 +139,21 @@ def _thought(tokenizer: Any) -> tuple[str, Thought | None]:
 def _tell_template(tokenizer: Any, settings: Mapping[str, Any]) -> None:
     """Give settings of the chat template a default, so that whoever renders it has the same prompt."""
     lines = (f"{{%- set {key} = {key} | default({json.dumps(value)}) -%}}" for key, value in settings.items())
-    told = "".join(lines)
-    templates = tokenizer.chat_template
+    told, templates = "".join(lines), tokenizer.chat_template
     if isinstance(templates, dict):  # By name, such as that for tools.
-        tokenizer.chat_template = {name: told + template for name, template in templates.items()}
-    elif templates and not templates.startswith(told):
-        tokenizer.chat_template = told + templates
+        tokenizer.chat_template = {name: told + text.removeprefix(told) for name, text in templates.items()}
+    elif templates:
+        tokenizer.chat_template = told + templates.removeprefix(told)
+
+
+def _template(tokenizer: Any) -> str:
+    """The chat template for plain messages; "" where there is none."""
+    return str(tokenizer.get_chat_template()) if tokenizer.chat_template else ""
 
 
 def _unknown(tokenizer: Any) -> str:
     """Why no family was found."""
-    think, template = thoughts()[THINK], tokenizer.get_chat_template() if tokenizer.chat_template else ""
+    think, template = thoughts()[THINK], _template(tokenizer)
     mark = next(mark for mark in (think.open, *think.ends) if not _is_token(tokenizer, mark))
     tags = dict.fromkeys(re.findall(r"</?[\w|:]*(?:think|reason|thought|analysis)[\w|:]*>", template, re.IGNORECASE))
     return (
@@ -194,11 +199,8 @@ def _spellings(tokenizer: Any, mark: str) -> Iterator[tuple[int, ...]]:
         yield tuple(token for token, (first, last) in pairs if first < end and last > begin)
 
 
-def _is_opened(tokenizer: Any, thought: Thought | None) -> bool:
-    """Whether the generation prompt opens a thought; a ValueError when there is no chat template."""
-    prompt = chat_prompt(tokenizer, "1+1=?")
-    if thought is None:
-        return False
+def _is_opened(tokenizer: Any, thought: Thought, prompt: tuple[int, ...]) -> bool:
+    """Whether a generation prompt opens a thought."""
     if thought.text:
         return chat_text(tokenizer, "1+1=?").rstrip().endswith(thought.open.strip())
     start = _encode(tokenizer, thought.open)

@@ -69,7 +69,7 @@ class HashCache:
     def sha256(self, path: Path) -> str:
         """The file's sha256, as 64 hexadecimal digits. OSError when it cannot be read."""
         stat = path.stat()  # Before reading: a file that changes meanwhile is hashed again next time.
-        cached = self._entries.get(str(path.absolute()))
+        cached = self._entries.get(_place(path))
         if cached and cached[:2] == (stat.st_size, stat.st_mtime_ns):
             return cached[2]
         sha256 = sha256_file(path)
@@ -78,8 +78,8 @@ class HashCache:
 
     def renamed(self, old: Path, new: Path) -> None:
         """Keep what is known of a file that was moved: size and time move with it."""
-        entry = self._entries.pop(str(old.absolute()), None)
-        self._new.pop(str(old.absolute()), None)
+        entry = self._entries.pop(_place(old), None)
+        self._new.pop(_place(old), None)
         if entry:
             self._keep(new, entry)
 
@@ -96,7 +96,7 @@ class HashCache:
             self._new.clear()
 
     def _keep(self, path: Path, entry: tuple[int, int, str]) -> None:
-        self._entries[str(path.absolute())] = self._new[str(path.absolute())] = entry
+        self._entries[_place(path)] = self._new[_place(path)] = entry
 
     def _read(self) -> dict[str, tuple[int, int, str]]:
         try:
@@ -104,6 +104,11 @@ class HashCache:
             return {path: (int(size), int(time), str(sha256)) for path, (size, time, sha256) in entries}
         except (OSError, ValueError, TypeError, AttributeError):  # None, or a broken one.
             return {}
+
+
+def _place(path: Path) -> str:
+    """Where a file lies: a link to it is not read again."""
+    return str(path.resolve())
 
 
 @cache

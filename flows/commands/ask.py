@@ -118,18 +118,17 @@ def segments(attempt: Attempt, loaded: Loaded) -> list[Segment]:
     trajectory = attempt.trajectory if attempt.state == "done" else settled(attempt.trajectory)
     found: list[Segment] = []
     for style, phase in zip((THOUGHT, SOLUTION), phases(attempt, trajectory, loaded), strict=True):
-        begun = bool(found)
+        apart = style == SOLUTION and bool(found)  # The mark between thought and solution is not shown.
         for piece in phase:
             if piece is None:
                 found.append(Segment(f" {CUT} ", CUT_STYLE))
                 continue
             text = _CONTROL.sub(_REPLACEMENT, piece.text)
-            if style == SOLUTION and begun:  # The mark between thought and solution is not shown.
-                text = text.lstrip("\n")
+            if apart and (text := text.lstrip("\n")):
+                found.append(Segment("\n\n", SOLUTION))
+                apart = False
             if text:
-                found += [Segment("\n\n", SOLUTION)] if style == SOLUTION and begun else []
                 found.append(Segment(f"⟦{text}⟧", FORCED) if piece.forced else Segment(text, style))
-                begun = False
     return found
 
 

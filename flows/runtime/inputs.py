@@ -24,7 +24,6 @@ from elastic_core.sweep.table import SweepTable
 from elastic_core.system.fingerprint import HashCache, hash_files, model_fingerprint, source_fingerprint
 from elastic_core.training.grpo.parameters import RESOURCES
 from flows.runtime.data_inputs import DataInputs
-from flows.runtime.endpoints import find_endpoints
 from flows.runtime.settings import TRAINED
 from tasks.cards import Cards
 from tasks.records.stage_directory import BEST, EMBEDDINGS, MODEL, SOURCES, TABLE, USER_TEMPLATES, Stage
@@ -128,8 +127,7 @@ class Inputs:
         """Models behind servers that the sweep measures, by name. Raises UserError as `find_endpoints` does."""
         settings, served = self.run.settings, self.run.settings.sweep.endpoints
         behind = {name: served[name] for name in checkpoint_names(settings.measured) if name in served}
-        found = find_endpoints(behind, settings.sweep.tokenizers, settings.endpoint, self.run.runs)
-        return {name: self.run.at_endpoint(name, each) for name, each in found.items()}
+        return self.run.find_endpoints(behind, settings.endpoint)
 
     @cached_property
     def benchmark_files(self) -> dict[str, Path]:

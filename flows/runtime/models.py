@@ -13,10 +13,9 @@ from elastic_core.budget import Budget
 from elastic_core.engines.endpoint import Endpoint, EndpointParameters, is_endpoint
 from elastic_core.errors import UserError
 from elastic_core.models import files as model_files
-from elastic_core.models.families import with_family
 from elastic_core.statistics.estimates import without_seed
 from elastic_core.strategies.reasonflux_zero import Templates
-from flows.runtime.endpoints import find_endpoints, named_endpoint
+from flows.runtime.endpoints import named_endpoint
 from flows.runtime.inputs import Inputs, load_templates
 from flows.runtime.run import FlowRun
 from flows.runtime.settings import TRAINED, Settings
@@ -77,9 +76,7 @@ def find_models(
     for name, addresses in run.settings.sweep.endpoints.items():
         if not addresses[0].chat:
             with suppress(UserError):
-                tokenizers, patience = run.settings.sweep.tokenizers, _impatient(run)
-                found_there = find_endpoints({name: addresses}, tokenizers, patience, run.runs)
-                served |= {name: run.at_endpoint(name, each) for name, each in found_there.items()}
+                served |= run.find_endpoints({name: addresses}, _impatient(run))
     found = given | _preset_checkpoints(inputs, required=not given and not served) | served | given
     names = list(found)
     trained = [name for name in names[1:] if without_seed(name)[0] in TRAINED]
@@ -108,7 +105,7 @@ def choose_model(
             "directory, OWNER/NAME on the hub, or a server's address"
         )
     if family is not None:
-        models.directories[name] = with_family(models.directories[name], family, models.inputs.run.views)
+        models.directories[name] = models.inputs.run.with_family(name, models.directories[name], family)
     return models, name
 
 
@@ -122,7 +119,7 @@ def _named(text: str, run: FlowRun, family: str | None) -> tuple[str, Path | End
     if not any(directory.glob("*.safetensors")):
         raise UserError(f"--model {text}: no model checkpoint at {directory}; expected a directory with *.safetensors")
     shown = name if given else directory.name if Path(name).exists() else name
-    return shown, directory if family is None else with_family(directory, family, run.views)
+    return shown, directory if family is None else run.with_family(shown, directory, family)
 
 
 def _impatient(run: FlowRun) -> EndpointParameters:

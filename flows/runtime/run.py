@@ -21,7 +21,7 @@ from elastic_core.system.files import write_text
 from elastic_core.system.fingerprint import hash_value
 from elastic_core.system.ray_cluster import prepare_process
 from flows import presets
-from flows.runtime import environment
+from flows.runtime import endpoints, environment
 from flows.runtime.inputs import Inputs
 from flows.runtime.settings import Settings
 from tasks.records.mlflow_tracker import Tracker, flatten, run_name
@@ -31,7 +31,7 @@ from tasks.records.terminal import TOLD
 if TYPE_CHECKING:
     from prefect import Flow, State, Task
 
-    from elastic_core.engines.endpoint import Endpoint
+    from elastic_core.engines.endpoint import Address, Endpoint, EndpointParameters
 
 DONE_BEFORE = "done before, nothing to do"
 stage_seconds: dict[str, float] = {}
@@ -78,22 +78,23 @@ class FlowRun:
             prepare_process()
         return cls(settings, environment.runs_directory(), None, preset, overrides)
 
-    @property
-    def views(self) -> Path:
-        """Where checkpoints are linked to that have a family by its name."""
-        return self.runs / "families"
-
-    def with_family(self, model: str, checkpoint: Path) -> Path:
-        """A model's checkpoint, with the marks of the family that is set for it, if one is."""
-        family = self.settings.family(model)
-        return checkpoint if family is None else families.with_family(checkpoint, family, self.views)
+    def with_family(self, model: str, checkpoint: Path, family: str | None = None) -> Path:
+        """A model's checkpoint, with the marks of the family that is given, or set for it, if one is."""
+        family = family or self.settings.family(model)
+        return checkpoint if family is None else families.with_family(checkpoint, family, self.runs / "families")
 
     def at_endpoint(self, model: str, endpoint: Endpoint, family: str | None = None) -> Endpoint:
-        """An endpoint whose tokenizer has the marks of the family that is given, or set for the model, if one is."""
-        family = family or self.settings.family(model)
-        if family is None or endpoint.tokenizer is None:
+        """`with_family` of an endpoint's tokenizer, if it has one."""
+        if endpoint.tokenizer is None:
             return endpoint
-        return replace(endpoint, tokenizer=families.with_family(endpoint.tokenizer, family, self.views))
+        return replace(endpoint, tokenizer=self.with_family(model, endpoint.tokenizer, family))
+
+    def find_endpoints(
+        self, behind: Mapping[str, tuple[Address, ...]], parameters: EndpointParameters
+    ) -> dict[str, Endpoint]:
+        """Of the models of the sweep whose addresses are `behind`; raises as `endpoints.find_endpoints`."""
+        found = endpoints.find_endpoints(behind, self.settings.sweep.tokenizers, parameters, self.runs)
+        return {name: self.at_endpoint(name, endpoint) for name, endpoint in found.items()}
 
     @classmethod
     def of_deployment(cls, preset: str, overrides: Mapping[str, Any] | None) -> FlowRun:

@@ -379,6 +379,8 @@ def test_a_file_is_hashed_again_only_when_size_or_time_changes(tmp_path: Path) -
     file.write_bytes(b"two")
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     assert HashCache(tmp_path / "hashes.json").sha256(file) == sha256(b"one")  # Not read again.
+    (tmp_path / "link").symlink_to(file)
+    assert HashCache(tmp_path / "hashes.json").sha256(tmp_path / "link") == sha256(b"one")  # Nor by a link to it.
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
     assert HashCache(tmp_path / "hashes.json").sha256(file) == sha256(b"two")
 

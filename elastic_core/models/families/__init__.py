@@ -3,7 +3,6 @@ what else is there makes a twin of a model (elastic_core.models.twins)."""
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tomllib
 from functools import lru_cache
@@ -13,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from elastic_core.errors import UserError, nearest
 from elastic_core.system.files import replacing_directory
+from elastic_core.system.fingerprint import hash_value
 
 DIRECTORY = Path(__file__).parent
 OWN_FILE = "thought.toml"
@@ -55,14 +55,10 @@ def read_thought(family: str | Path) -> tuple[str, Thought]:
     `[thought]` says the marks. Raises UserError: no such family, or the key of the file that is wrong."""
     file = Path(family)
     if not file.is_file():
-        known = thoughts()
-        if str(family) in known:
-            return str(family), known[str(family)]
-        hint = nearest(str(family), known)
-        raise UserError(f'no family "{family}"{hint}; expected {", ".join(known)}, or a TOML file')
+        return _named_thought(str(family))
     try:
         table = tomllib.loads(file.read_text())
-        return read_thought(table["family"]) if "family" in table else (file.name, Thought(**table["thought"]))
+        return _named_thought(table["family"]) if "family" in table else (file.name, Thought(**table["thought"]))
     except KeyError:
         raise UserError(f"{file}: no table [thought]; expected one with the keys open and ends") from None
     except tomllib.TOMLDecodeError as error:
@@ -71,6 +67,13 @@ def read_thought(family: str | Path) -> tuple[str, Thought]:
         first = error.errors()[0]
         key = ".".join(map(str, ("thought", *first["loc"])))
         raise UserError(f"{file}: {key}: {first['msg']}; found {first['input']!r:.80}") from None
+
+
+def _named_thought(family: str) -> tuple[str, Thought]:
+    known = thoughts()
+    if family not in known:
+        raise UserError(f'no family "{family}"{nearest(family, known)}; expected {", ".join(known)}, or a TOML file')
+    return family, known[family]
 
 
 def split_thought(text: str) -> tuple[str, str]:
@@ -98,13 +101,13 @@ def with_family(checkpoint: Path, family: str, views: Path) -> Path:
     """A directory below `views` with links to a checkpoint's files, which says that its marks are those of `family`, as
     `read_thought` takes it and raises."""
     read_thought(family)
-    own = Path(family).read_bytes() if Path(family).is_file() else f'family = "{family}"\n'.encode()
+    own = Path(family).read_text() if Path(family).is_file() else f'family = "{family}"\n'
     names = {file.name: file.resolve() for file in checkpoint.iterdir() if file.is_file() and file.name != OWN_FILE}
-    key = hashlib.sha256(repr(sorted(names.items())).encode() + own).hexdigest()[:16]
+    key = hash_value([{name: str(file) for name, file in names.items()}, own])[:16]
     view = views / f"{checkpoint.name}-{key}"
     if not view.is_dir():
         with replacing_directory(view) as directory:
             for name, file in names.items():
                 (directory / name).symlink_to(file)
-            (directory / OWN_FILE).write_bytes(own)
+            (directory / OWN_FILE).write_text(own)
     return view
