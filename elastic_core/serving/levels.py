@@ -19,9 +19,9 @@ from elastic_core.system.fingerprint import model_fingerprint
 
 LEVELS = "budgets.json"
 """File in a model's directory."""
-EFFORTS = ("minimal", "low", "medium", "high")
-"""Names of levels from the cheapest to the dearest, as OpenAI's `reasoning_effort` has them."""
 Effort = Literal["minimal", "low", "medium", "high"]
+EFFORTS: tuple[Effort, ...] = ("minimal", "low", "medium", "high")
+"""Names of levels from the cheapest to the dearest, as OpenAI's `reasoning_effort` has them."""
 
 
 class _Document(BaseModel):

@@ -1,66 +1,56 @@
-"""Requests to OpenAI's API as the engine gets them: a level becomes its budget, a budget becomes fields that vLLM
-knows.
-
-Budgets under names that the server does not read (of other servers, misspelt, in another place) are refused: vLLM
-ignores unknown fields, and the client would rely on a budget that is not kept.
-"""
+"""Requests to the server's APIs as the engine gets them: what a client asks for becomes a budget."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
-from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as validated
 
 from elastic_core.budget import Budget
-from elastic_core.engines.budgets.parameters import DROP_ONE, ROOM, SOLUTION, THINK, read_budget
-from elastic_core.errors import kind_of, nearest
+from elastic_core.engines.budgets.parameters import DROP_ONE, SOLUTION, THINK, read_budget
+from elastic_core.errors import kind_of
 from elastic_core.models.marks import Marks
+from elastic_core.serving.dialects import ARGUMENTS, OURS, Refused, Wish, take_wishes
+from elastic_core.serving.levels import EFFORTS, Effort
 
 VARIABLE = "ELASTIC_SERVE"
-"""Environment variable by which the command that starts a server hands its `ServeConfiguration` to the middleware.
-vLLM's `additional_config` would not do: changing it compiles the model again."""
-Kind = Literal["chat", "completions"]
+"""Environment variable with a `ServeConfiguration`, for the middleware."""
+Kind = Literal["chat", "completions", "responses", "messages"]
 UNLIMITED_BUDGET = Budget(None, None)
-EFFORT = "reasoning_effort"
-ARGUMENTS = "vllm_xargs"
-_BUDGETS = f'"{THINK}" and "{SOLUTION}" in "{ARGUMENTS}"'
 _FLAG = TypeAdapter(bool), "true or false"
 _NUMBER = TypeAdapter(Annotated[int, Field(ge=-(2**63), lt=2**63)]), "a whole number of 64 bits"
+_MOST: dict[Kind, tuple[str, ...]] = {
+    "chat": ("max_completion_tokens", "max_tokens"),
+    "completions": ("max_tokens",),
+    "responses": ("max_output_tokens",),
+    "messages": ("max_tokens",),
+}
+"""Fields that limit a whole response; the first that is given holds."""
 _FIELDS: dict[str, tuple[TypeAdapter[Any], str]] = {
-    **dict.fromkeys(("echo", "use_beam_search", "return_token_ids", "include_reasoning"), _FLAG),
-    **dict.fromkeys(("max_tokens", "max_completion_tokens"), _NUMBER),
+    **dict.fromkeys(("use_beam_search", "background", "include_reasoning"), _FLAG),
+    **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_output_tokens"), _NUMBER),
 }
 """Fields that are read here, as vLLM's own models read them: "no", "off" and 0 are false, and 20.0 is 20."""
-_OURS = ("thinkbudget", "solutionbudget", "reasoningeffort")
-_OTHERS = re.compile(
-    "budget|effort|(think|thinking|reason|reasoning|thought|thoughts)(tokens?|limit|level|config|mode)"
-    "|^(enable|disable|no)?(think|thinking|reasoning)$"
-)
-"""vLLM's thinking_token_budget, SGLang's thinking_budget, Qwen's enable_thinking, Anthropic's thinking, OpenRouter's
-reasoning, llama.cpp's reasoning_budget, Dynamo's max_thinking_tokens, Gemini's thinking_level and their like."""
-_CONTAINERS = (
-    *("vllmxargs", "xargs", "extraargs", "extrabody", "chattemplatekwargs", "customparams", "nvext", "google"),
-    "outputconfig",
-)
-"""Objects of a request that may hold such names."""
-_SIMILARITY = 0.88  # A letter wrong, missing or swapped; llama.cpp's reasoning_format is not reasoning_effort.
-_MOST_KEYS, _LONGEST_KEY, _DEEPEST = 1000, 40, 3
+_Text = Annotated[
+    Budget, BeforeValidator(lambda text: Budget.parse(text) if isinstance(text, str) else text), PlainSerializer(str)
+]
+"""A budget like "512+256"."""
 
 
-@dataclass(frozen=True)
+@validated(frozen=True, config=ConfigDict(extra="forbid"))
 class ServeConfiguration:
-    """Budgets of one served model: `default` of a request that names none (None: unlimited), and `levels` by the value
-    of `reasoning_effort`, empty when none was measured."""
+    """What a server offers: the `default` budget of a request that names none (None: unlimited), and the budgets of
+    `levels` by their names, empty where none was measured. A level that is missing is the `nearest` one, or the
+    request is refused. `reasoning_content` is whether a message has its thought by that older name too."""
 
-    marks: Marks
-    default: Budget | None
-    levels: Mapping[str, Budget]
+    default: _Text | None = None
+    levels: Mapping[Effort, _Text] = Field(default_factory=dict)
+    unmeasured: Literal["nearest", "refuse"] = "nearest"
+    reasoning_content: bool = False
 
     def dump(self) -> str:
         return _CONFIGURATION.dump_json(self).decode()
@@ -73,21 +63,18 @@ class ServeConfiguration:
 _CONFIGURATION = TypeAdapter(ServeConfiguration)
 
 
-class Refused(ValueError):
-    """The request is at fault; the message is one sentence for the client."""
-
-
 @dataclass(frozen=True)
 class Plan:
-    """The request for the engine, and what the client sees of the response. `level`, for the client and the counters,
-    is a level's name, "explicit", "default" or "none"; `counted` is whether tokens are counted by phase."""
+    """The request for vLLM, and its budget. `level`, for the client and the counters, is a level's name, "explicit",
+    "default" or "none". `room` is how many tokens the engine must have after the prompt; `counted` is whether the
+    tokens of each choice are."""
 
+    kind: Kind
     body: dict[str, Any]
     budget: Budget
     level: str
+    room: int = 0
     counted: bool = True
-    shows_ids: bool = False
-    shows_reasoning: bool = True
 
     def dump(self) -> bytes:
         """The body as JSON; raises Refused when it is nested too deep."""
@@ -110,23 +97,30 @@ def parse(body: bytes) -> dict[str, Any]:
     return document
 
 
-def plan(kind: Kind, body: dict[str, Any], config: ServeConfiguration) -> Plan:
+def plan(kind: Kind, body: dict[str, Any], config: ServeConfiguration, marks: Marks) -> Plan:
     """Read a request's budget; vLLM checks the other fields. Raises Refused when the budget cannot be kept."""
     body = _read(body)
-    budget, level = _budget(body, config)
-    # Both return tokens of the prompt or of several candidates, whose phases cannot be counted.
-    uncounted = [key for key in ("echo", "use_beam_search") if body.get(key) and (kind, key) != ("chat", "echo")]
-    if budget != UNLIMITED_BUDGET:
-        if uncounted:
-            raise Refused(f"{uncounted[0]} together with the budget {budget}; {DROP_ONE}")
-        _limit(kind, body, budget, config)
-    elif uncounted:
-        return Plan(body, budget, level, counted=False)
-    shows_ids, shows_reasoning = bool(body.get("return_token_ids")), body.get("include_reasoning") is not False
-    body["return_token_ids"] = True
-    if not shows_reasoning:
-        body["include_reasoning"] = True  # Without it vLLM hides the ids of the thought as well.
-    return Plan(body, budget, level, shows_ids=shows_ids, shows_reasoning=shows_reasoning)
+    wishes = take_wishes(body)
+    budget, level = _budget(body, wishes, config)
+    _hide(kind, body, wishes)
+    if body.get("background"):
+        raise Refused("background is true, and the response of another request has no counts; expected false")
+    if body.get("use_beam_search"):  # Candidates that are dropped cannot be told from responses.
+        if budget != UNLIMITED_BUDGET:
+            raise Refused(f"use_beam_search together with the budget {budget}; {DROP_ONE}")
+        return Plan(kind, body, budget, level, counted=False)
+    if budget == UNLIMITED_BUDGET:
+        return Plan(kind, body, budget, level)
+    most = next((body[key] for key in _MOST[kind] if body.get(key) is not None), None)
+    budget = _within(budget, most, marks)
+    room = budget.limited + marks.max_forced
+    if most is not None:
+        room = min(room, most)
+    elif kind == "completions":  # Where vLLM would take 16.
+        if budget.total is None:
+            raise Refused(f"max_tokens is missing; give it beside the budget {budget}, which does not end by itself")
+        body["max_tokens"] = room
+    return Plan(kind, body, budget, level, room)
 
 
 def _read(body: dict[str, Any]) -> dict[str, Any]:
@@ -143,81 +137,76 @@ def _read(body: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(arguments, dict | None):
         raise Refused(f"{ARGUMENTS} is {arguments!r:.40}; expected an object")
     if arguments is not None:
-        body[ARGUMENTS] = {key: value for key, value in arguments.items() if key != ROOM}
+        body[ARGUMENTS] = dict(arguments)
     return body
 
 
-def _budget(body: dict[str, Any], config: ServeConfiguration) -> tuple[Budget, str]:
-    arguments, effort = body.get(ARGUMENTS) or {}, body.pop(EFFORT, None)
+def _budget(body: dict[str, Any], wishes: Mapping[str, Wish], config: ServeConfiguration) -> tuple[Budget, str]:
+    """The budget on which all fields agree, and its level."""
+    arguments = body.get(ARGUMENTS) or {}
     try:
-        budget, unread = read_budget(arguments, config.default), unread_budget(body)
+        own = read_budget(arguments)
     except ValueError as error:
         raise Refused(str(error)) from None
-    if unread is not None:
-        raise Refused(f'{unread} sets no budget here; give {_BUDGETS}, or "{EFFORT}"')
-    given = [arguments.pop(key, None) for key in (THINK, SOLUTION)]
-    explicit = any(value is not None for value in given)
-    if effort is not None:
-        if explicit:
-            raise Refused(f"{EFFORT} together with {THINK} or {SOLUTION}; give one of the two")
-        if not config.levels:
-            raise Refused(f"{EFFORT} is {effort!r:.40}, and no level of this model was measured; give {_BUDGETS}")
-        if not isinstance(effort, str) or effort not in config.levels:
-            hint = nearest(str(effort)[:40], config.levels)
-            raise Refused(f"{EFFORT} is {effort!r:.40}{hint or ';'} expected {', '.join(config.levels)}")
-        return config.levels[effort], effort
-    level = "explicit" if explicit else "none" if budget is None else "default"
-    return budget or UNLIMITED_BUDGET, level
+    named = {THINK: arguments.pop(THINK, None), SOLUTION: arguments.pop(SOLUTION, None)}
+    default, level = config.default or UNLIMITED_BUDGET, "none" if config.default is None else "default"
+    think, solution = default.think, default.solution
+    asked: dict[str, int | None] = {}
+    for name, wish in wishes.items():
+        if wish.effort is not None:
+            level = _level(name, wish.effort, config)
+            asked[name], solution = config.levels[level].think, config.levels[level].solution
+        elif wish.names_think:
+            asked[name] = wish.think
+    if own is not None and named[THINK] is not None:
+        asked[THINK] = own.think
+    if own is not None and named[SOLUTION] is not None:
+        solution = own.solution
+    for name, wish in wishes.items():
+        if wish.thinks and (zero := next((other for other, tokens in asked.items() if tokens == 0), None)):
+            raise Refused(f"{name} asks for a thought, and {zero} for none; give one of the two")
+    if asked:
+        (first, think), *others = asked.items()
+        for other, tokens in others:
+            if tokens != think:
+                raise Refused(f"{first} asks for {_told(think)}, and {other} for {_told(tokens)}; give one of the two")
+    if level in ("none", "default") and (asked or own is not None):
+        level = "explicit"
+    return Budget(think, solution), level
 
 
-def _limit(kind: Kind, body: dict[str, Any], budget: Budget, config: ServeConfiguration) -> None:
-    """Add the fields by which the engine keeps the budget."""
-    limits = {key: limit for key, limit in ((THINK, budget.think), (SOLUTION, budget.solution)) if limit is not None}
-    keys = ("max_completion_tokens", "max_tokens") if kind == "chat" else ("max_tokens",)
-    most = next((body[key] for key in keys if body.get(key) is not None), None)
-    room = budget.limited + config.marks.max_forced
-    if most is not None:
-        room = min(room, most)
-    elif kind == "completions":  # Where vLLM would take 16.
-        if budget.total is None:
-            raise Refused(f"max_tokens is missing; give it beside the budget {budget}, which does not end by itself")
-        body["max_tokens"] = room
-    body[ARGUMENTS] = {**(body.get(ARGUMENTS) or {}), **limits, ROOM: room}
-    stops = body.get("stop_token_ids") or []
-    if isinstance(stops, list):
-        body["stop_token_ids"] = [*stops, *(token for token in config.marks.end_of_text if token not in stops)]
+def _told(think: int | None) -> str:
+    return "no limit" if think is None else f"{think} tokens of thought"
 
 
-def unread_budget(body: Mapping[str, Any]) -> str | None:
-    """The first field that names a budget which is not read, as a path of keys. Null and true limit nothing. A
-    ValueError on more than 1,000 keys."""
-    for number, (path, value) in enumerate(_entries(body)):
-        if number == _MOST_KEYS:
-            raise ValueError(f"the request has more than {_MOST_KEYS} keys; expected fewer")
-        if value is not None and value is not True and _names_budget(path[-1]):
-            return ".".join(path)
-    return None
+def _level(name: str, effort: Effort, config: ServeConfiguration) -> Effort:
+    """The level of an effort. One that is missing has the budget of the next higher one, as levels are chosen
+    (`elastic_core.serving.choice`)."""
+    if not config.levels:
+        raise Refused(f"{name} is {effort!r}, and no level of this model was measured; give {OURS}")
+    if effort in config.levels:
+        return effort
+    if config.unmeasured == "refuse":
+        raise Refused(
+            f"{name} is {effort!r}, which was not measured of this model; expected {', '.join(config.levels)}"
+        )
+    at = EFFORTS.index(effort)
+    return next(level for level in (*EFFORTS[at:], *reversed(EFFORTS[:at])) if level in config.levels)
 
 
-def _entries(holder: Mapping[str, Any], at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for key, value in holder.items():
-        if len(key) > _LONGEST_KEY or (at == ("vllm_xargs",) and key in (THINK, SOLUTION)):
-            continue
-        yield (*at, key), value
-        if isinstance(value, dict) and len(at) < _DEEPEST and _near(_letters(key), _CONTAINERS):
-            yield from _entries(value, (*at, key))
+def _hide(kind: Kind, body: dict[str, Any], wishes: Mapping[str, Wish]) -> None:
+    found = {name: wish.hides for name, wish in wishes.items() if wish.hides is not None}
+    for name, hides in found.items():
+        if hides and kind in ("completions", "messages"):
+            raise Refused(f"{name} hides the thought, which is not possible here; use /v1/chat/completions")
+        if kind not in ("completions", "messages"):
+            body["include_reasoning"] = not hides
 
 
-@lru_cache(maxsize=1024)
-def _names_budget(key: str) -> bool:
-    letters = _letters(key)
-    return bool(_OTHERS.search(letters)) or _near(letters, _OURS)
-
-
-def _letters(key: str) -> str:
-    return re.sub("[^a-z]", "", key.lower())
-
-
-@lru_cache(maxsize=1024)
-def _near(letters: str, names: tuple[str, ...]) -> bool:
-    return bool(get_close_matches(letters, names, n=1, cutoff=_SIMILARITY))
+def _within(budget: Budget, most: int | None, marks: Marks) -> Budget:
+    """The budget with a thought that leaves room for the solution in `most` tokens, where the solution has a limit:
+    else the response would be cut while it thinks."""
+    if most is None or budget.solution is None:
+        return budget
+    room = max(0, most - budget.solution - marks.max_forced)
+    return budget if budget.think is not None and budget.think <= room else Budget(room, budget.solution)

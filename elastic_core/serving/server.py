@@ -12,9 +12,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from elastic_core.engines.budgets.parameters import additional_config, installed_runner
+from elastic_core.engines.budgets.parameters import installed_runner
 from elastic_core.engines.parameters import EngineParameters
-from elastic_core.models.marks import Marks
 from elastic_core.models.special_tokens import Markers
 from elastic_core.serving.requests import VARIABLE, ServeConfiguration
 from elastic_core.strategies.base import Sampling
@@ -25,8 +24,8 @@ CLOSE_SECONDS = 5
 """Then connections are closed; vLLM (0.29) would wait for them without end."""
 _ADDABLE = {"middleware", "shutdown_timeout"}
 """Set here, and a user may add to or replace them."""
-_CHECKED = {"max_model_len", "api_key", "uds", "grpc", "headless"}
-"""May be unset here, and would change the context, key or entrance that were checked."""
+_CHECKED = {"additional_config", "max_model_len", "api_key", "uds", "grpc", "headless"}
+"""May be unset here, and would change the marks, context, key or entrance that were checked."""
 _INSTEAD = {
     "host": "give --host before the --",
     "port": "give --port before the --",
@@ -50,7 +49,6 @@ def arguments(
         **parameters.arguments(str(model)),
         "data_parallel_size": parameters.data_parallel_size,
         "logits_processors": installed_runner(parameters.device).processor,
-        "additional_config": additional_config(Marks.of(markers)),
         "reasoning_parser": markers.parser,
         "default_chat_template_kwargs": dict(markers.template) or None,
         # The checkpoint's defaults, such as top_k, were not in force when the levels were measured.

@@ -264,14 +264,23 @@ def playground(
     metavar="T+S",
     help='Budget of requests that name none, like "512+256". Without it they are unlimited.',
 )
+@click.option(
+    "--unmeasured",
+    type=click.Choice(["nearest", "refuse"]),
+    default="nearest",
+    show_default=True,
+    help="What an effort level gets that was not measured: the nearest one, or a refusal.",
+)
+@click.option("--reasoning-content", is_flag=True, help="Give the thought by its older name reasoning_content too.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need $VLLM_API_KEY.")
 @click.option("--port", type=PORT, default=8000, show_default=True)
 @click.argument("further", nargs=-1, metavar="[-- VLLM_ARGUMENTS...]")
 def serve(preset: str, overrides: tuple[str, ...], model: str, **options: Any) -> None:
-    """Serve a model under budgets over OpenAI's API, with vLLM.
+    """Serve a model under budgets over OpenAI's and Anthropic's APIs, with vLLM.
 
     A request names its budget, "vllm_xargs": {"think_budget": 512, "solution_budget": 256}, or one of the levels that
-    were measured, "reasoning_effort": "low". If $VLLM_API_KEY is set, clients have to give this key.
+    were measured, "reasoning_effort": "low"; the names of other servers are read too (docs/serve.md). If
+    $VLLM_API_KEY is set, clients have to give this key.
     """
     from flows.commands.serve import serve as run
 

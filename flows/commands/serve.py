@@ -9,13 +9,12 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import click
 
 from elastic_core.budget import Budget
 from elastic_core.errors import UserError
-from elastic_core.models.marks import Marks
 from elastic_core.models.special_tokens import load_markers
 from elastic_core.serving import server
 from elastic_core.serving.levels import LEVELS, Levels, levels_beside, no_levels
@@ -76,12 +75,14 @@ def command(
     *,
     family: str | None = None,
     budget: Budget | None,
+    unmeasured: Literal["nearest", "refuse"] = "nearest",
+    reasoning_content: bool = False,
     host: str,
     port: int,
     further: Sequence[str],
 ) -> Command:
-    """The command that serves a model of `choose_model`; `budget` is that of a request that names none, and `further`
-    are arguments for `vllm serve`. Raises UserError on wrong input."""
+    """The command that serves a model of `choose_model` with a `ServeConfiguration`; `budget` is its default, and
+    `further` are arguments for `vllm serve`. Raises UserError on wrong input."""
     if not is_loopback(host) and not os.environ.get(KEY_VARIABLE):
         raise UserError(f"others can reach {host}: set the key that clients give in {KEY_VARIABLE}, or use 127.0.0.1")
     models, name = choose_model(preset, overrides, model, family)
@@ -94,11 +95,11 @@ def command(
         _, markers = load_markers(directory)
     except (OSError, ValueError) as error:
         raise UserError(f"{directory} cannot be served under budgets: {error}; see `elastic model prepare`") from None
-    marks, levels = Marks.of(markers), levels_beside(directory)
+    levels = levels_beside(directory)
     if levels is None:
         click.echo(no_levels(name, directory))
-    offered = {str(effort): level.budget for effort, level in levels.levels.items()} if levels else {}
-    config = ServeConfiguration(marks, budget, offered)
+    offered = {effort: level.budget for effort, level in levels.levels.items()} if levels else {}
+    config = ServeConfiguration(budget, offered, unmeasured, reasoning_content)
     # Budgets that no request could have, as a prompt takes a token at least.
     context = parameters.context(str(directory))
     of_levels = {f"{directory / LEVELS}: its level {effort}": given for effort, given in offered.items()}

@@ -14,7 +14,7 @@ from elastic_core.engines.base import drive
 from elastic_core.engines.budgets.parameters import additional_config, marks_of
 from elastic_core.engines.budgets.processor import Progress
 from elastic_core.models.marks import Marks
-from elastic_core.serving.middleware import Tally
+from elastic_core.serving.counting import Tally
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
 from elastic_core.strategies.separate import separate_native
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory

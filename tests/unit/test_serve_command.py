@@ -14,8 +14,6 @@ import pytest
 
 from elastic_core.budget import Budget
 from elastic_core.errors import UserError
-from elastic_core.models.marks import Marks
-from elastic_core.models.special_tokens import load_markers
 from elastic_core.serving.levels import read_levels
 from elastic_core.serving.requests import VARIABLE, ServeConfiguration
 from flows import presets
@@ -47,9 +45,6 @@ def test_vllm_serves_the_presets_engine_with_both_budgets() -> None:
     assert value(arguments, "--middleware") == "elastic_core.serving.middleware.Budgets"
     assert value(arguments, "--max-model-len") == "512"
     assert value(arguments, "--host") == "127.0.0.1"
-    _, markers = load_markers(BASE)
-    known = json.loads(value(arguments, "--additional-config"))["elastic"]
-    assert known["think_ends"] == [list(end) for end in markers.think_ends]
     assert json.loads(value(arguments, "--override-generation-config")) == {"temperature": 0.7, "top_p": 0.9}
     assert arguments[-3:] == ["--", "--tool-call-parser", "hermes"]
 
@@ -67,7 +62,6 @@ def test_levels_beside_the_model_are_offered(tmp_path: Path) -> None:
     config = ServeConfiguration.load(started.environment[VARIABLE])
     assert config.default == Budget(512, None)
     assert config.levels == {name: Budget(*limits) for name, limits in BUDGETS.items()}
-    assert config.marks == Marks.of(load_markers(BASE)[1])
 
 
 def test_without_levels_the_terminal_says_how_to_get_them(capsys: pytest.CaptureFixture[str]) -> None:

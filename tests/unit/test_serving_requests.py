@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -13,27 +17,31 @@ from hypothesis import strategies as st
 from elastic_core.budget import Budget
 from elastic_core.engines.base import drive
 from elastic_core.engines.budgets.processor import Progress
-from elastic_core.serving.middleware import Budgets, Reply, Tally
-from elastic_core.serving.requests import VARIABLE, Plan, Refused, ServeConfiguration, parse, plan
+from elastic_core.serving.counting import CURRENT, Count, Tally, watch
+from elastic_core.serving.dialects import Refused
+from elastic_core.serving.middleware import Budgets
+from elastic_core.serving.replies import Reply
+from elastic_core.serving.requests import VARIABLE, Plan, ServeConfiguration, parse
+from elastic_core.serving.requests import plan as plan_with
 from elastic_core.strategies import STRATEGIES, Sampling
 from elastic_core.trajectory import ThinkFinish
 from tests.scripted import ScriptedEngine
+from tests.served import BASE
 from tests.unit.test_serving_law import END, EOS, MARKERS, MARKS, OTHER_EOS, PROMPT, START, WORD, budgets
 
 LEVELS = {"low": Budget(8, 4), "high": Budget(64, 16)}
-FREE = ServeConfiguration(MARKS, None, LEVELS)
-DEFAULT = ServeConfiguration(MARKS, Budget(16, 8), {})
+FREE = ServeConfiguration(None, LEVELS)
+DEFAULT = ServeConfiguration(Budget(16, 8), {})
+
+
+def plan(kind: Any, body: dict[str, Any], config: ServeConfiguration) -> Plan:
+    return plan_with(kind, body, config, MARKS)
 
 
 def test_a_level_becomes_its_budget() -> None:
     planned = plan("chat", {"model": "m", "reasoning_effort": "low"}, FREE)
-    assert planned.level == "low"
-    assert planned.body == {
-        "model": "m",
-        "vllm_xargs": {"think_budget": 8, "solution_budget": 4, "elastic_room": 13},
-        "stop_token_ids": [EOS, OTHER_EOS],
-        "return_token_ids": True,
-    }
+    assert (planned.level, planned.budget, planned.room) == ("low", Budget(8, 4), 13)
+    assert planned.body == {"model": "m"}
 
 
 def test_a_request_that_says_nothing_gets_the_default_and_without_one_none() -> None:
@@ -41,7 +49,7 @@ def test_a_request_that_says_nothing_gets_the_default_and_without_one_none() -> 
     assert plan("chat", {}, DEFAULT).level == "default"
     planned = plan("chat", {"max_tokens": 5}, FREE)
     assert planned.level == "none"
-    assert planned.body == {"max_tokens": 5, "return_token_ids": True}
+    assert planned.body == {"max_tokens": 5}
 
 
 def test_a_client_can_go_without_the_default() -> None:
@@ -58,25 +66,31 @@ def test_the_clients_request_is_not_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "body", "most", "room"),
+    ("kind", "body", "budget", "room"),
     [
-        ("completions", {"max_tokens": 5}, {"max_tokens": 5}, 5),
-        ("completions", {"max_tokens": 500}, {"max_tokens": 500}, 25),
-        ("completions", {}, {"max_tokens": 25}, 25),
-        ("completions", {"max_tokens": 500, "vllm_xargs": {"think_budget": "unlimited"}}, {"max_tokens": 500}, 10),
-        ("chat", {"vllm_xargs": {"think_budget": "unlimited"}}, {}, 10),
-        ("completions", {"max_tokens": 5.0}, {"max_tokens": 5}, 5),
-        ("chat", {"max_tokens": "5"}, {"max_tokens": 5}, 5),
-        ("chat", {}, {}, 25),
-        ("chat", {"max_tokens": 7, "max_completion_tokens": 5}, {"max_tokens": 7, "max_completion_tokens": 5}, 5),
+        ("chat", {}, "16+8", 25),
+        ("chat", {"max_tokens": "500"}, "16+8", 25),
+        ("chat", {"max_tokens": 20.0}, "11+8", 20),
+        ("chat", {"max_tokens": 7, "max_completion_tokens": 20}, "11+8", 20),
+        ("completions", {"max_tokens": 20}, "11+8", 20),
+        ("responses", {"max_output_tokens": 20}, "11+8", 20),
+        ("messages", {"max_tokens": 20}, "11+8", 20),
+        ("chat", {"max_tokens": 5}, "0+8", 5),
+        ("chat", {"max_tokens": 20, "vllm_xargs": {"think_budget": "unlimited"}}, "11+8", 20),
+        ("chat", {"max_tokens": 20, "vllm_xargs": {"solution_budget": "unlimited"}}, "16+unlimited", 18),
     ],
 )
-def test_a_limit_of_the_clients_own_holds_beside_the_budget(
-    kind: Any, body: dict[str, Any], most: dict[str, Any], room: int
+def test_what_a_client_has_room_for_leaves_the_solution_its_tokens(
+    kind: Any, body: dict[str, Any], budget: str, room: int
 ) -> None:
-    found = plan(kind, body, DEFAULT).body
-    assert {key: value for key, value in found.items() if key.startswith("max_")} == most
-    assert found["vllm_xargs"]["elastic_room"] == room
+    """The thought gets what is left of them; a solution without a limit says nothing of how much it needs."""
+    planned = plan(kind, body, DEFAULT)
+    assert (str(planned.budget), planned.room) == (budget, room)
+
+
+def test_a_completion_has_room_for_its_budget() -> None:
+    """Where vLLM would take 16 tokens."""
+    assert plan("completions", {}, DEFAULT).body == {"max_tokens": 25}
 
 
 @pytest.mark.parametrize(
@@ -89,15 +103,9 @@ def test_a_limit_of_the_clients_own_holds_beside_the_budget(
         ("chat", {"max_tokens": 20.5}, FREE, "max_tokens is 20.5"),
         ("chat", {"max_completion_tokens": 2.0**64}, FREE, "max_completion_tokens"),
         ("chat", {"include_reasoning": "maybe"}, FREE, "include_reasoning is 'maybe'"),
-        ("chat", {"reasoning_effort": "hihg"}, FREE, "'hihg'.*\"high\".* low, high"),
-        ("chat", {"reasoning_effort": "none"}, FREE, "'none'.* low, high"),
-        ("chat", {"reasoning_effort": 3}, FREE, "3.* low, high"),
-        ("chat", {"reasoning_effort": "low"}, DEFAULT, "'low'"),
-        ("chat", {"reasoning_effort": "low", "vllm_xargs": {"think_budget": 1}}, FREE, "think_budget"),
         ("completions", {"vllm_xargs": {"think_budget": 3}}, FREE, r"max_tokens .*3\+unlimited"),
-        ("completions", {"echo": True}, DEFAULT, r"echo .*16\+8"),
         ("chat", {"use_beam_search": "on"}, DEFAULT, r"use_beam_search .*16\+8"),
-        ("chat", {str(i): i for i in range(1001)}, FREE, "1000"),
+        ("responses", {"background": True}, FREE, "background"),
     ],
 )
 def test_a_budget_that_cannot_be_had_is_refused(
@@ -130,80 +138,18 @@ def test_what_json_does_not_know_is_refused(request_body: bytes, sentence: str) 
         plan("chat", parse(b'{"z": ' + 300 * b"[" + 300 * b"]" + b"}"), FREE).dump()
 
 
-@pytest.mark.parametrize("no", [False, 0, 0.0, "0", "false", "False", "no", "off", "n", "f"])
-def test_flags_are_read_as_vllm_reads_them(no: object) -> None:
-    planned = plan("chat", {"include_reasoning": no, "return_token_ids": no, "use_beam_search": no}, DEFAULT)
-    assert planned.body["include_reasoning"] is planned.body["return_token_ids"] is True
-    assert (planned.shows_reasoning, planned.shows_ids) == (False, False)
-
-
-@pytest.mark.parametrize(("kind", "counted"), [("chat", True), ("completions", False)])
-def test_the_echo_of_a_prompt_is_counted_where_it_is_told_apart(kind: Any, counted: bool) -> None:
-    lifted = {"think_budget": "unlimited", "solution_budget": "unlimited"}
-    assert plan(kind, {"echo": "yes", "vllm_xargs": lifted}, DEFAULT).counted is counted
+def test_beams_that_are_dropped_cannot_be_counted() -> None:
+    assert not plan("chat", {"use_beam_search": True}, FREE).counted
 
 
 @pytest.mark.parametrize("asked", [None, {}, {"think_budget": None}, {"think_budget": None, "solution_budget": None}])
 def test_a_budget_that_is_null_is_not_given(asked: object) -> None:
     planned = plan("chat", {"vllm_xargs": asked}, DEFAULT)
     assert (planned.level, planned.budget) == ("default", Budget(16, 8))
-    assert planned.body["vllm_xargs"] == {"think_budget": 16, "solution_budget": 8, "elastic_room": 25}
-
-
-@pytest.mark.parametrize(
-    ("body", "path"),
-    [
-        ({"think_budget": 2}, "think_budget"),
-        ({"solution_budget": 2}, "solution_budget"),
-        ({"solutoin_budgt": 2}, "solutoin_budgt"),
-        ({"vllm_xargs": {"think_bugdet": 2}}, "vllm_xargs.think_bugdet"),
-        ({"vllm_xargs": {"thinking_budget": 2}}, "vllm_xargs.thinking_budget"),
-        ({"vllm_xarg": {"think_budget": 2}}, "vllm_xarg.think_budget"),
-        ({"extra_body": {"vllm_xargs": {"think_budget": 2}}}, "extra_body.vllm_xargs.think_budget"),
-        *(
-            ({name: 2}, name)
-            for name in ("thinking_token_budget", "thinking_budget", "thinkingBudget", "thinking_budget_tokens")
-        ),
-        *(({name: 2}, name) for name in ("reasoning_budget", "budget_tokens", "max_thinking_tokens")),
-        ({"thinking": {"type": "enabled", "budget_tokens": 2}}, "thinking"),
-        ({"reasoning": {"effort": "low"}}, "reasoning"),
-        ({"reasoning": {"max_tokens": 2}}, "reasoning"),
-        ({"reasoning_efort": "low"}, "reasoning_efort"),
-        ({"output_config": {"effort": "low"}}, "output_config.effort"),
-        ({"enable_thinking": False}, "enable_thinking"),
-        ({"chat_template_kwargs": {"enable_thinking": False}}, "chat_template_kwargs.enable_thinking"),
-        ({"chat_template_kwargs": {"reasoning_effort": "low"}}, "chat_template_kwargs.reasoning_effort"),
-        ({"custom_params": {"thinking_budget": 2}}, "custom_params.thinking_budget"),
-        ({"nvext": {"max_thinking_tokens": 2}}, "nvext.max_thinking_tokens"),
-        (
-            {"extra_body": {"google": {"thinking_config": {"thinking_budget": 2}}}},
-            "extra_body.google.thinking_config",
-        ),
-    ],
-)
-@pytest.mark.parametrize("config", [FREE, DEFAULT], ids=["free", "default"])
-def test_a_budget_under_another_name_is_refused(body: dict[str, Any], path: str, config: ServeConfiguration) -> None:
-    with pytest.raises(Refused, match=f'^{path} .*"think_budget" and "solution_budget" in "vllm_xargs"'):
-        plan("chat", body, config)
-
-
-def test_other_fields_pass() -> None:
-    """Those of OpenAI, of other servers and of extensions, and what asks for no limit."""
-    names = """messages model store metadata modalities prediction service_tier verbosity safety_identifier
-        prompt_cache_key best_of suffix reasoning_format separate_reasoning stream_reasoning include_thoughts
-        reasoning_history top_a transforms provider usage options keep_alive max_output_tokens num_predict
-        cache_prompt resolution solution"""
-    body = {name: {"effort": 1} for name in names.split()} | {
-        "enable_thinking": True,
-        "reasoning": None,
-        "chat_template_kwargs": {"enable_thinking": True, "preserve_thinking": False},
-        "x" * 3000: 1,
-    }
-    assert plan("chat", body, FREE).body == body | {"return_token_ids": True}
 
 
 def test_what_a_server_offers_survives_its_environment() -> None:
-    for config in (FREE, DEFAULT, ServeConfiguration(MARKS, Budget(None, 4), {})):
+    for config in (FREE, DEFAULT, ServeConfiguration(Budget(None, 4), {}, "refuse", True)):
         assert ServeConfiguration.load(config.dump()) == config
 
 
@@ -238,54 +184,229 @@ def test_tokens_are_counted_as_separate_counts_them(stream: list[int], budget: B
             assert tally.is_cut == (expected.solution_finish == "length" and tally.solution == budget.solution)
 
 
+class Kind(Enum):
+    """vLLM's kinds of output."""
+
+    CUMULATIVE = auto()
+    DELTA = auto()
+    FINAL_ONLY = auto()
+
+
+@dataclass
+class SamplingParams:
+    """What is read and written of vLLM's."""
+
+    output_kind: Kind
+    n: int = 1
+    structured_outputs: object = None
+    extra_args: dict[str, Any] | None = None
+    stop: tuple[int, ...] = ()
+
+    def update_from_generation_config(self, config: dict[str, Any]) -> None:
+        self.stop = tuple(config["eos_token_id"])
+
+
+class Engine:
+    """What is called of vLLM's engine: it yields given tokens, `size` at a time."""
+
+    def __init__(self, tokens: list[int], size: int, finish: str | None, index: int = 0) -> None:
+        self.model_config = SimpleNamespace(model=str(BASE), tokenizer=str(BASE))
+        config = SimpleNamespace(reasoning_parser="qwen3", enable_in_reasoning=False)
+        self.vllm_config = SimpleNamespace(structured_outputs_config=config)
+        self.asked: list[SamplingParams] = []
+        self.is_closed = False
+        self._given = tokens, size, finish, index
+
+    async def generate(self, prompt: Any, sampling_params: Any, request_id: str) -> AsyncIterator[Any]:
+        self.asked.append(sampling_params)
+        tokens, size, finish, index = self._given
+        kind = sampling_params.output_kind
+        ends = [len(tokens)] if kind is Kind.FINAL_ONLY else [*range(size, len(tokens), size), len(tokens)]
+        start = 0
+        try:
+            for end in ends:
+                ids = tokens[start if kind is Kind.DELTA else 0 : end]
+                start = end
+                completion = SimpleNamespace(
+                    index=index, token_ids=ids, text=text_of(ids), logprobs=list(ids), stop_reason=3, finish_reason=None
+                )
+                if end == len(tokens):
+                    completion.finish_reason = finish
+                finished = completion.finish_reason is not None
+                yield SimpleNamespace(outputs=[completion], prompt_token_ids=list(PROMPT), finished=finished)
+        finally:
+            self.is_closed = True
+
+
+def text_of(ids: list[int]) -> str:
+    return "".join(map(str, ids))
+
+
+def counted(
+    engine: Engine, budget: Budget, kind: Kind, *, grammar: bool = False, size: int = 1
+) -> tuple[Count, list[Any]]:
+    """What comes out of an engine that is watched, for a request under a budget."""
+    count = Count(MARKS, text_of, Plan("chat", {}, budget, "explicit", room=9))
+    watch(engine)
+
+    async def run() -> list[Any]:
+        CURRENT.set(count)
+        sampling = SamplingParams(kind, structured_outputs=grammar or None)
+        return [output async for output in engine.generate({}, sampling, "1")]
+
+    return count, asyncio.run(run())
+
+
 @given(st.lists(st.sampled_from([END, WORD, WORD, WORD]), max_size=20), budgets, st.integers(1, 5))
 def test_a_stream_says_what_the_whole_response_says(stream: list[int], budget: Budget, size: int) -> None:
     """In chunks of any size: the same counts, and nothing of the token that cut the solution."""
     output = engine_output(stream, budget)
     finish = "stop" if output[-1] in MARKS.end_of_text else "length"
-    planned = Plan({}, budget, "explicit", shows_ids=True)
-    whole = Reply(planned, MARKS)
-    lists = {"tokens": list(output), "text_offset": list(output), "other": None}
-    choice = {"index": 0, "token_ids": output, "finish_reason": finish, "stop_reason": None, "logprobs": lists}
-    usage = {"prompt_tokens": 2, "completion_tokens": len(output), "total_tokens": 2 + len(output)}
-    whole.whole({"choices": [choice], "usage": usage, "prompt_token_ids": list(PROMPT)})
-    tally = whole.tallies[0]
-    assert len(choice["token_ids"]) == len(lists["tokens"]) == len(lists["text_offset"]) == tally.length
-    assert (choice["elastic"]["budget"], choice["elastic"]["level"]) == (str(budget), "explicit")
-    assert usage["completion_tokens"] == tally.thinking + tally.solution == usage["total_tokens"] - 2
-    if tally.cut:
-        assert (choice["finish_reason"], choice["stop_reason"]) == ("length", None)
-    streamed, ids = Reply(planned, MARKS), []
-    for start in range(0, len(output), size):
-        last = start + size >= len(output)
-        chunk = {"index": 0, "token_ids": output[start : start + size], "finish_reason": finish if last else None}
-        assert streamed.event(
-            {"choices": [chunk], "prompt_token_ids": list(PROMPT)} if not start else {"choices": [chunk]}
+    told = []
+    for kind in Kind:
+        count, seen = counted(Engine(output, size, finish), budget, kind)
+        (tally,) = count.tallies.values()
+        completions = [each.outputs[0] for each in seen]
+        ids = [i for each in completions for i in each.token_ids] if kind is Kind.DELTA else completions[-1].token_ids
+        assert list(ids) == output[: tally.length]
+        assert len(completions[-1].logprobs) == len(completions[-1].token_ids)
+        assert (completions[-1].finish_reason, completions[-1].stop_reason) == (
+            ("length", None) if tally.cut else (finish, 3)
         )
-        ids += chunk["token_ids"]
-    assert ids == choice["token_ids"]
-    assert (chunk["elastic"], chunk["finish_reason"]) == (choice["elastic"], choice["finish_reason"])
+        told.append(count.told())
+    assert told[0] == told[1] == told[2]
+    assert told[0]["budget"] == str(budget)
 
 
-def test_ids_and_chunks_that_nobody_asked_for_are_not_sent() -> None:
-    reply = Reply(Plan({}, Budget(None, None), "none"), MARKS)
-    first = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}], "prompt_token_ids": [WORD]}
-    assert reply.event(first)
-    assert "prompt_token_ids" not in first
-    assert not reply.event({"choices": [{"index": 0, "delta": {}, "token_ids": [END], "finish_reason": None}]})
-    told = {"choices": [{"index": 0, "delta": {"content": "a"}, "token_ids": [WORD], "finish_reason": None}]}
-    assert reply.event(told)
-    assert "token_ids" not in told["choices"][0]
-    assert reply.tallies[0].solution == 1
+@given(st.lists(st.sampled_from([END, WORD, WORD]), min_size=4, max_size=20), st.integers(1, 4), st.integers(1, 5))
+def test_under_a_grammar_the_response_ends_after_s_tokens(stream: list[int], solution: int, size: int) -> None:
+    """Which forces nothing, so the engine goes on."""
+    budget = Budget(4, solution)
+    thought = [*stream[:2], END]
+    output = [*thought, *[WORD] * 30]
+    expected = output[: output.index(END) + 1 + solution]
+    for kind in Kind:
+        engine = Engine(output, size, "stop")
+        count, seen = counted(engine, budget, kind, grammar=True)
+        completions = [each.outputs[0] for each in seen]
+        ids = [i for each in completions for i in each.token_ids] if kind is Kind.DELTA else completions[-1].token_ids
+        texts = [each.text for each in completions]
+        assert list(ids) == expected
+        assert ("".join(texts) if kind is Kind.DELTA else texts[-1]) == text_of(expected)
+        assert completions[-1].finish_reason == "length" and seen[-1].finished and engine.is_closed
+        assert len(seen) == 1 or kind is not Kind.FINAL_ONLY
+        (told,) = count.tallies.values()
+        assert (told.solution, told.is_cut) == (solution, True)
+        assert engine.asked[0].extra_args == {"think_budget": 4, "elastic_room": 9}
 
 
-def test_a_thought_that_nobody_asked_for_is_not_sent() -> None:
-    reply = Reply(Plan({}, Budget(None, None), "none", shows_reasoning=False), MARKS)
-    hidden = {"index": 0, "delta": {"reasoning": "hm"}, "token_ids": [WORD], "logprobs": {"content": [{}]}}
-    assert not reply.event({"choices": [hidden]})
-    message = {"reasoning": "hm", "content": "4"}
-    reply.whole({"choices": [{"index": 0, "message": message, "token_ids": [END, WORD], "finish_reason": "stop"}]})
-    assert message == {"content": "4"}
+def test_the_engine_is_told_the_budget_and_every_end_of_text() -> None:
+    engine = Engine([WORD], 1, "length")
+    counted(engine, Budget(4, None), Kind.DELTA)
+    (asked,) = engine.asked
+    assert (asked.extra_args, asked.stop) == ({"think_budget": 4, "elastic_room": 9}, (EOS, OTHER_EOS))
+    free = Engine([WORD], 1, "length")
+    counted(free, Budget(None, None), Kind.DELTA)
+    assert (free.asked[0].extra_args, free.asked[0].stop) == (None, ())
+
+
+def test_choices_of_several_prompts_are_numbered_as_openai_numbers_them() -> None:
+    count = Count(MARKS, text_of, Plan("completions", {}, Budget(None, None), "none"))
+
+    async def drain(engine: Engine) -> None:
+        CURRENT.set(count)
+        async for _ in engine.generate({}, SamplingParams(Kind.FINAL_ONLY, n=2), "1"):
+            pass
+
+    for index in (0, 1):
+        engine = Engine([WORD] * (index + 1), 1, "length", index)
+        watch(engine)
+        asyncio.run(drain(engine))
+    assert {index: tally.length for index, tally in count.tallies.items()} == {0: 1, 3: 2}
+
+
+def whole_count(kind: Any = "chat") -> Count:
+    """Of a response of two tokens of thought, a forced end, and three of a solution that was cut."""
+    count = Count(MARKS, text_of, Plan(kind, {}, Budget(2, 3), "low"))
+    tally = count.tallies[0] = Tally(Budget(2, 3), MARKS, None)
+    tally.add([WORD, WORD, END, WORD, WORD, WORD])
+    tally.finish = "length"
+    return count
+
+
+TOLD = {
+    "budget": "2+3",
+    "level": "low",
+    "thought": "forced",
+    "thinking_tokens": 2,
+    "solution_tokens": 3,
+    "forced_tokens": 1,
+}
+
+
+def test_a_chat_is_told_of_its_budget() -> None:
+    document = {
+        "choices": [{"index": 0, "message": {"reasoning": "hm"}, "finish_reason": "tool_calls"}],
+        "usage": {"prompt_tokens": 4, "completion_tokens": 7, "total_tokens": 11},
+    }
+    Reply("chat", whole_count(), reasoning_content=True).edit(document)
+    assert document == {
+        # A call that was cut is not a whole one.
+        "choices": [
+            {
+                "index": 0,
+                "message": {"reasoning": "hm", "reasoning_content": "hm"},
+                "finish_reason": "length",
+                "elastic": TOLD,
+            }
+        ],
+        "usage": {
+            "prompt_tokens": 4,
+            "completion_tokens": 5,
+            "total_tokens": 9,
+            "completion_tokens_details": {"reasoning_tokens": 2, "forced_tokens": 1},
+        },
+    }
+
+
+def test_a_response_is_told_of_its_budget_whole_and_in_the_streams_last_event() -> None:
+    usage = {"input_tokens": 4, "output_tokens": 7, "output_tokens_details": {"tool_output_tokens": 0}}
+    expected = {
+        "input_tokens": 4,
+        "output_tokens": 5,
+        "total_tokens": 9,
+        "output_tokens_details": {"tool_output_tokens": 0, "reasoning_tokens": 2, "forced_tokens": 1},
+    }
+    reply = Reply("responses", whole_count("responses"))
+    document: dict[str, Any] = {"status": "incomplete", "usage": dict(usage)}
+    event = {"type": "response.completed", "response": {"status": "incomplete", "usage": dict(usage)}}
+    reply.edit(document)
+    reply.edit(event)
+    assert document == event["response"] == {"status": "incomplete", "usage": expected, "elastic": TOLD}
+    assert reply.concerns(orjson.dumps(event)) and not reply.concerns(orjson.dumps({"type": "response.created"}))
+
+
+def test_a_message_is_told_of_its_budget_whole_and_in_the_streams_last_event() -> None:
+    reply = Reply("messages", whole_count("messages"))
+    document: dict[str, Any] = {"type": "message", "stop_reason": "tool_use", "usage": {"output_tokens": 7}}
+    event: dict[str, Any] = {
+        "type": "message_delta",
+        "delta": {"stop_reason": "tool_use"},
+        "usage": {"output_tokens": 7},
+    }
+    reply.edit(document)
+    reply.edit(event)
+    assert document == {"type": "message", "stop_reason": "max_tokens", "usage": {"output_tokens": 5}, "elastic": TOLD}
+    assert event["delta"] == {"stop_reason": "max_tokens"} and event["elastic"] == TOLD
+    assert reply.concerns(orjson.dumps(event)) and not reply.concerns(orjson.dumps({"type": "message_start"}))
+
+
+def test_what_a_model_writes_is_no_event_of_ours() -> None:
+    """Its quotes are escaped."""
+    text = '"finish_reason":"stop" "usage":{} "type":"message_delta" "type":"response.completed" "error"'
+    event = b"data: " + orjson.dumps({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]})
+    for kind in ("chat", "completions", "responses", "messages"):
+        assert not Reply(kind, whole_count(kind)).concerns(event)  # type: ignore[arg-type]
 
 
 class App:
@@ -293,6 +414,7 @@ class App:
 
     def __init__(self, *messages: dict[str, Any]) -> None:
         self.messages, self.asked = messages, None
+        self.state = SimpleNamespace(engine_client=Engine([], 1, None))
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         self.asked = orjson.loads((await receive())["body"])
@@ -314,7 +436,7 @@ def call(app: App, path: str, body: Any, monkeypatch: pytest.MonkeyPatch) -> tup
         sent.append(message)
 
     headers = [(b"content-length", str(len(encoded)).encode())]
-    scope = {"type": "http", "method": "POST", "path": path, "headers": headers}
+    scope = {"type": "http", "method": "POST", "path": path, "headers": headers, "app": app}
     asyncio.run(Budgets(app)(scope, receive, send))
     bodies = [message["body"] for message in sent[1:]]
     return sent[0]["status"], b"".join(bodies), bodies
@@ -329,12 +451,11 @@ def body(text: bytes, more: bool = False) -> dict[str, Any]:
 
 
 def test_events_that_are_torn_apart_are_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    event = b'data: {"choices":[{"index":0,"text":"a","token_ids":[4],"finish_reason":null}]}\n\n'
+    event = b'data: {"choices":[{"index":0,"text":"a","finish_reason":null}]}\n\n'
     app = App(start(b"text/event-stream"), *(body(event[i : i + 1], True) for i in range(len(event))), body(b""))
     status, text, _ = call(app, "/v1/completions", {"prompt": "x"}, monkeypatch)
-    assert (status, text) == (200, b'data: {"choices":[{"index":0,"text":"a","finish_reason":null}]}\n\n')
-    assert app.asked is not None
-    assert app.asked["vllm_xargs"]["think_budget"] == 16
+    assert (status, text) == (200, event)
+    assert app.asked == {"prompt": "x", "max_tokens": 25}
 
 
 def test_a_stream_that_begins_with_an_error_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,7 +469,7 @@ def test_errors_pass_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     assert call(app, "/v1/chat/completions", {}, monkeypatch)[:2] == (401, b"{}")
 
 
-@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/inference/v1/generate", "/invocations"])
+@pytest.mark.parametrize("path", ["/v1/responses/1/cancel", "/inference/v1/generate", "/invocations"])
 def test_no_path_generates_without_a_budget(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     app = App()
     assert call(app, path, {}, monkeypatch)[0] == 404 and app.asked is None

@@ -11,6 +11,7 @@ from elastic_core.budget import UNLIMITED, Budget
 from elastic_core.engines.parameters import vllm_version
 from elastic_core.errors import UserError
 from elastic_core.models.marks import Marks
+from elastic_core.models.special_tokens import load_markers
 
 THINK, SOLUTION, ROOM = "think_budget", "solution_budget", "elastic_room"
 """Names in a request's `vllm_xargs`. The third is the middleware's: tokens that the engine must have room for."""
@@ -28,12 +29,13 @@ def additional_config(marks: Marks) -> dict[str, Any]:
 
 
 def marks_of(vllm_config: Any) -> Marks:
-    """Reads `additional_config` back; a ValueError when it is missing, or the engine decodes speculatively."""
+    """Reads `additional_config` back; without it marks are those that the model's tokenizer and chat template show.
+    A ValueError when they show none, or the engine decodes speculatively."""
     if vllm_config.speculative_config is not None:
         raise ValueError("budgets are not served with speculative decoding; start without it")
     found = (vllm_config.additional_config or {}).get(KEY)
     if found is None:
-        raise ValueError('additional_config has no key "elastic"; start the server with `elastic serve`')
+        return Marks.of(load_markers(vllm_config.model_config.tokenizer)[1])
     start, close, answer, end = (tuple(found[name]) for name in ("think_start", "close", "answer", "end_of_text"))
     return Marks(start, tuple(map(tuple, found["think_ends"])), close, answer, end)
 
@@ -71,9 +73,10 @@ def validate(sampling: Any) -> None:
     budget = budget_of(sampling)
     if budget is None:
         return
-    if sampling.structured_outputs is not None:
+    if sampling.structured_outputs is not None and budget.solution is not None:
         raise ValueError(
-            f"structured output together with a budget: the grammar would reject forced tokens; {DROP_ONE}"
+            f"structured output together with {SOLUTION}: the grammar would reject a forced end-of-text, so the "
+            f"server's middleware has to end the response; {DROP_ONE}"
         )
     if sampling.thinking_token_budget is not None:
         raise ValueError(f"thinking_token_budget together with a budget; {DROP_ONE}")

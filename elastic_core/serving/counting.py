@@ -1,0 +1,224 @@
+"""Tokens of responses, counted where vLLM's engine hands them out: the same for every API that is in front of it.
+
+Here too ends what a logits processor cannot end: a solution under a grammar, which would reject a forced end-of-text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any
+
+from elastic_core.budget import Budget
+from elastic_core.engines.budgets.parameters import DROP_ONE, ROOM, SOLUTION, THINK
+from elastic_core.models.marks import Marks
+from elastic_core.serving.requests import UNLIMITED_BUDGET, Plan
+
+Generate = Callable[..., AsyncIterator[Any]]
+"""`generate` of vLLM's engine."""
+CURRENT: ContextVar[Count] = ContextVar("elastic_count")
+"""Of the HTTP request that is being answered."""
+
+
+def watch(engine: Any) -> None:
+    """Have what `engine.generate` of a vLLM server yields counted, once for each engine."""
+    generate = engine.generate
+    if getattr(generate, "is_counted", False):
+        return
+
+    @wraps(generate)
+    def counted(prompt: Any, sampling_params: Any, request_id: str, **options: Any) -> AsyncIterator[Any]:
+        count, options = CURRENT.get(None), {**options, "request_id": request_id}
+        if count is None or count.plan is None or not count.plan.counted:
+            return generate(prompt, sampling_params, **options)
+        return count.follow(engine, generate, prompt, sampling_params, options)
+
+    counted.is_counted = True  # type: ignore[attr-defined]
+    engine.generate = counted
+
+
+@dataclass
+class Tally:
+    """Tokens of one choice, counted as in a trajectory of `separate`: sampled ones of the thinking, with the model's
+    own think-end, and of the solution; a think-end that was forced; and all of these. `solution_start` is None while
+    the thought is open; `cut` is whether the solution was ended after s tokens."""
+
+    budget: Budget
+    marks: Marks
+    solution_start: int | None
+    thinking: int = 0
+    solution: int = 0
+    forced: int = 0
+    length: int = 0
+    cut: bool = False
+    finish: str | None = None
+    _last: int | None = None
+    _thought: list[int] = field(default_factory=list)
+    _closing: int = 0
+
+    def add(self, tokens: Sequence[int]) -> int:
+        """Count new tokens. Returns how many of them belong to the response: all but a cut's end-of-text."""
+        for i, token in enumerate(tokens):
+            if self.solution_start is None and self.length == self.budget.think:
+                self._closing = len(self.marks.closing(self._thought))
+                self.solution_start = None if self._closing else self.length
+            if self.solution_start is None:
+                self._think(token)
+            elif self.length - self.solution_start == self.budget.solution:
+                self.cut = True
+                return i
+            else:
+                self.solution += 1
+            self.length += 1
+            self._last = token
+        return len(tokens)
+
+    def _think(self, token: int) -> None:
+        """Count a token before the solution: one that the model chose, or one of those that close the thought at t."""
+        if self._closing:
+            self.forced += 1
+            if self.forced == self._closing:
+                self.solution_start = self.length + 1
+            return
+        self._thought.append(token)
+        self.thinking += 1
+        if token in self.marks.stop:
+            self.solution_start = self.marks.end(self._thought, self.length)
+
+    @property
+    def thought(self) -> str:
+        """How the thought ended: closed by the model, forced at t, end_of_text where the model ended its response
+        inside, not_applicable where the prompt had closed it, unfinished where something else ended the response."""
+        if self.solution_start is not None:
+            own = not self.forced or self.marks.rest_of_end(self._thought)
+            return "not_applicable" if not self.solution_start else "closed" if own else "forced"
+        ended = self.finish == "stop" and self._last in self.marks.end_of_text
+        return "end_of_text" if ended else "unfinished"
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the solution filled its budget and did not end there by itself."""
+        return self.cut or (self.finish == "length" and self.solution == self.budget.solution)
+
+
+class Count:
+    """The tokens of one HTTP request, whose budget is set on what the engine gets: `tallies` by the index of a choice,
+    as OpenAI's APIs number them.
+
+    Args:
+        decode: text of token ids, without special tokens.
+        plan: None until the request has been read.
+    """
+
+    def __init__(self, marks: Marks, decode: Callable[[list[int]], str], plan: Plan | None = None) -> None:
+        self.tallies: dict[int, Tally] = {}
+        self.plan = plan
+        self._marks, self._decode = marks, decode
+        self._num_choices = 0
+
+    def follow(self, engine: Any, generate: Generate, prompt: Any, sampling: Any, options: Any) -> AsyncIterator[Any]:
+        """What the engine yields for one prompt, counted. It is called for a request's prompts in their order."""
+        first, kind = self._num_choices, sampling.output_kind.name
+        self._num_choices += sampling.n
+        budget = self._plan.budget
+        if budget == UNLIMITED_BUDGET:
+            return self._counted(generate(prompt, sampling, **options), first, kind)
+        limits = {
+            key: limit for key, limit in ((THINK, budget.think), (SOLUTION, budget.solution)) if limit is not None
+        }
+        grammar = sampling.structured_outputs is not None and budget.solution is not None
+        if grammar:
+            self._check_grammar(engine, sampling)
+            del limits[SOLUTION]
+            if "reasoning_ended" in options and isinstance(prompt, dict):  # vLLM says yes where the thought is hidden.
+                options = {**options, "reasoning_ended": self._marks.is_closed(prompt.get("prompt_token_ids") or ())}
+        sampling.extra_args = {**(sampling.extra_args or {}), **limits, ROOM: self._plan.room}
+        # Every id that ends a response; a checkpoint's may not be among those that vLLM knows.
+        sampling.update_from_generation_config({"eos_token_id": list(self._marks.end_of_text)})
+        if not grammar:
+            return self._counted(generate(prompt, sampling, **options), first, kind)
+        if kind == "FINAL_ONLY":
+            sampling.output_kind = type(sampling.output_kind).CUMULATIVE
+        return self._ended(generate(prompt, sampling, **options), first, kind)
+
+    def told(self, index: int = 0) -> dict[str, Any]:
+        """What a client is told of a choice."""
+        tally = self.tallies.get(index) or Tally(self._plan.budget, self._marks, None)
+        return {
+            "budget": str(self._plan.budget),
+            "level": self._plan.level,
+            "thought": tally.thought,
+            "thinking_tokens": tally.thinking,
+            "solution_tokens": tally.solution,
+            "forced_tokens": tally.forced,
+        }
+
+    @property
+    def _plan(self) -> Plan:
+        if self.plan is None:
+            raise RuntimeError("the request has not been read")
+        return self.plan
+
+    def _check_grammar(self, engine: Any, sampling: Any) -> None:
+        """A grammar that began with the thought would reject the forced end of it."""
+        from vllm.exceptions import VLLMValidationError
+
+        config = engine.vllm_config.structured_outputs_config
+        if not config.reasoning_parser or config.enable_in_reasoning:
+            raise VLLMValidationError(
+                "structured output together with a budget needs a grammar that begins after the thought; start the "
+                f"server with --reasoning-parser and without enable_in_reasoning, or {DROP_ONE}"
+            )
+        if sampling.n > 1:
+            raise VLLMValidationError(f"n is {sampling.n} with structured output and a budget; ask {sampling.n} times")
+
+    async def _counted(self, outputs: AsyncIterator[Any], first: int, kind: str) -> AsyncIterator[Any]:
+        async for output in outputs:
+            for completion in output.outputs:
+                self._add(first + completion.index, output, completion, kind)
+            yield output
+
+    async def _ended(self, outputs: Any, first: int, kind: str) -> AsyncIterator[Any]:
+        """Of one choice under a grammar, ended after s tokens of its solution."""
+        text, ids = "", list[int]()  # What was yielded.
+        async for output in outputs:
+            (completion,) = output.outputs
+            tally, over = self._add(first, output, completion, "CUMULATIVE" if kind == "FINAL_ONLY" else kind)
+            full = tally.solution_start is not None and tally.solution == self._plan.budget.solution
+            if full and completion.finish_reason is None:
+                tally.finish = completion.finish_reason = "length"
+                output.finished = True
+            ids = ids + list(completion.token_ids) if kind == "DELTA" else list(completion.token_ids)
+            if over:  # The text is of tokens that are not the response's as well.
+                whole = self._decode(ids)
+                completion.text = whole[len(text) :] if kind == "DELTA" else whole
+            text += completion.text
+            if output.finished:
+                await outputs.aclose()  # The engine stops.
+                yield output
+                return
+            if kind != "FINAL_ONLY":
+                yield output
+
+    def _add(self, index: int, output: Any, completion: Any, kind: str) -> tuple[Tally, bool]:
+        """Count what is new in a completion, and leave in it what belongs to the response. Returns the choice's tally,
+        and whether something was taken out."""
+        tally = self.tallies.get(index)
+        if tally is None:
+            closed = self._marks.is_closed(output.prompt_token_ids or ())
+            tally = self.tallies[index] = Tally(self._plan.budget, self._marks, 0 if closed else None)
+        tokens = completion.token_ids
+        before = tally.length if kind == "CUMULATIVE" else 0
+        kept = before + tally.add(tokens[before:])
+        over = kept < len(tokens)
+        if over:
+            completion.token_ids = tokens[:kept]
+            if completion.logprobs is not None:
+                completion.logprobs = completion.logprobs[:kept]
+        if completion.finish_reason is not None:
+            if tally.cut:
+                completion.finish_reason, completion.stop_reason = "length", None
+            tally.finish = completion.finish_reason
+        return tally, over

@@ -1,0 +1,94 @@
+"""What a client is told of its budget: in each choice of OpenAI's chats and completions, in a Response, in a message of
+Anthropic's API; streamed or not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from elastic_core.engines.budgets.parameters import KEY
+from elastic_core.serving.counting import Count, Tally
+from elastic_core.serving.requests import Kind
+
+_CHOICE = re.compile(rb'"finish_reason":\s*"|"usage":\s*\{')
+_EVENTS: dict[Kind, re.Pattern[bytes]] = {
+    "chat": _CHOICE,
+    "completions": _CHOICE,
+    "responses": re.compile(rb'"type":\s*"response\.(completed|incomplete|failed)"'),
+    "messages": re.compile(rb'"type":\s*"message_delta"'),
+}
+"""Events of a stream that are edited; the others need not be parsed. In a text the quotes would be escaped."""
+_REASONING = re.compile(rb'"reasoning":\s*"')
+
+
+class Reply:
+    """Edits the documents of one response in place. `reasoning_content` gives a chat's thought that older name too."""
+
+    def __init__(self, kind: Kind, count: Count, reasoning_content: bool = False) -> None:
+        self._kind, self._count = kind, count
+        self._named_twice = reasoning_content and kind == "chat"
+        self._edit: Callable[[dict[str, Any]], None] = {
+            "chat": self._choices,
+            "completions": self._choices,
+            "responses": self._response,
+            "messages": self._message,
+        }[kind]
+
+    def concerns(self, event: bytes) -> bool:
+        """Whether an event of a stream is to be edited."""
+        return bool(_EVENTS[self._kind].search(event) or (self._named_twice and _REASONING.search(event)))
+
+    def edit(self, document: dict[str, Any]) -> None:
+        """A whole response, or an event's data."""
+        self._edit(document)
+
+    def _choices(self, document: dict[str, Any]) -> None:
+        tallies, choices = self._count.tallies, document.get("choices") or ()
+        for choice in choices:
+            message = choice.get("message") or choice.get("delta")
+            if self._named_twice and message and message.get("reasoning") is not None:
+                message["reasoning_content"] = message["reasoning"]
+            if choice.get("finish_reason"):
+                tally = tallies.get(choice["index"])
+                if tally and tally.finish == "length":  # A call that was cut is no whole one.
+                    choice["finish_reason"] = "length"
+                choice[KEY] = self._count.told(choice["index"])
+        if usage := document.get("usage"):
+            of = [tallies[choice["index"]] for choice in choices if choice["index"] in tallies]
+            sampled = _sampled(of or tallies.values())
+            usage["completion_tokens"] = sampled
+            usage["total_tokens"] = usage["prompt_tokens"] + sampled
+            usage["completion_tokens_details"] = _details(
+                usage.get("completion_tokens_details"), of or tallies.values()
+            )
+
+    def _response(self, document: dict[str, Any]) -> None:
+        document = document.get("response") or document
+        document[KEY] = self._count.told()
+        if usage := document.get("usage"):
+            tallies = self._count.tallies.values()
+            usage["output_tokens"] = _sampled(tallies)
+            usage["total_tokens"] = usage["input_tokens"] + usage["output_tokens"]
+            usage["output_tokens_details"] = _details(usage.get("output_tokens_details"), tallies)
+
+    def _message(self, document: dict[str, Any]) -> None:
+        document[KEY] = self._count.told()
+        told = document.get("delta") or document
+        if told.get("stop_reason") and any(tally.finish == "length" for tally in self._count.tallies.values()):
+            told["stop_reason"] = "max_tokens"
+        if usage := document.get("usage"):
+            usage["output_tokens"] = _sampled(self._count.tallies.values())
+
+
+def _sampled(tallies: Iterable[Tally]) -> int:
+    return sum(tally.thinking + tally.solution for tally in tallies)
+
+
+def _details(given: dict[str, Any] | None, tallies: Iterable[Tally]) -> dict[str, Any]:
+    tallies = list(tallies)
+    return {
+        **(given or {}),
+        "reasoning_tokens": sum(tally.thinking for tally in tallies),
+        "forced_tokens": sum(tally.forced for tally in tallies),
+    }
