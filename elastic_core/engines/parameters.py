@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from elastic_core.system import private_stores
 from elastic_core.system.fingerprint import hash_value
 
 DEFAULT_CPU_CACHE_GIB = 1.0
@@ -18,6 +19,7 @@ _ENVIRONMENT = {
     # vLLM's V1 runner compiles FlashInfer's sampler while it profiles, and dies without a CUDA toolkit. Requests with a
     # seed, as ours are, do not use it.
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
+    private_stores.VARIABLE: "1",
 }
 """Environment of vLLM, in sweeps, the playground and training."""
 CPU_EXECUTOR = "uni"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from elastic_core.engines.base import EngineLost, RequestFailed
-from elastic_core.engines.budgets.parameters import SOLUTION, THINK, additional_config, installed_runner
+from elastic_core.engines.budgets.parameters import CLOSED, SOLUTION, THINK, additional_config, installed_runner
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.models.marks import Marks
 from elastic_core.models.special_tokens import load_markers
@@ -142,7 +142,7 @@ def _sampling_parameters(request: Generate, max_tokens: int, seed: int, *, strea
         stop_token_ids=list(request.stop),
         # A budget's solution ends at end-of-text, which is among the stop ids.
         ignore_eos=budget is None,
-        extra_args=budget and {THINK: budget.think, SOLUTION: budget.solution},
+        extra_args=budget and {THINK: budget.think, SOLUTION: budget.solution, CLOSED: False},
         logprobs=0 if request.sampling.logprobs else None,
         detokenize=False,
         # Each output holds what is new since the one before: the only one holds everything.

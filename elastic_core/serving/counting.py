@@ -12,7 +12,7 @@ from functools import wraps
 from typing import Any
 
 from elastic_core.budget import Budget
-from elastic_core.engines.budgets.parameters import DROP_ONE, ROOM, SOLUTION, THINK
+from elastic_core.engines.budgets.parameters import CLOSED, DROP_ONE, ROOM, SOLUTION, THINK
 from elastic_core.models.marks import Marks
 from elastic_core.serving.requests import UNLIMITED_BUDGET, Plan
 
@@ -128,13 +128,15 @@ class Count:
         limits = {
             key: limit for key, limit in ((THINK, budget.think), (SOLUTION, budget.solution)) if limit is not None
         }
+        ids = prompt.get("prompt_token_ids") if isinstance(prompt, dict) else None
+        closed = None if ids is None else self._marks.is_closed(ids)
         grammar = sampling.structured_outputs is not None and budget.solution is not None
         if grammar:
             self._check_grammar(engine, sampling)
             del limits[SOLUTION]
-            if "reasoning_ended" in options and isinstance(prompt, dict):  # vLLM says yes where the thought is hidden.
-                options = {**options, "reasoning_ended": self._marks.is_closed(prompt.get("prompt_token_ids") or ())}
-        sampling.extra_args = {**(sampling.extra_args or {}), **limits, ROOM: self._plan.room}
+            if "reasoning_ended" in options:  # vLLM says yes where the thought is hidden.
+                options = {**options, "reasoning_ended": closed}
+        sampling.extra_args = {**(sampling.extra_args or {}), **limits, ROOM: self._plan.room, CLOSED: closed}
         # Every id that ends a response; a checkpoint's may not be among those that vLLM knows.
         sampling.update_from_generation_config({"eos_token_id": list(self._marks.end_of_text)})
         if not grammar:

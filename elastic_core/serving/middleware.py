@@ -15,6 +15,7 @@ import orjson
 from fastapi import HTTPException
 from prometheus_client import Counter
 
+from elastic_core.engines import budgets
 from elastic_core.errors import UserError
 from elastic_core.models.marks import Marks
 from elastic_core.models.special_tokens import load_markers
@@ -56,10 +57,13 @@ class _Served(NamedTuple):
 
     @classmethod
     def by(cls, engine: Any) -> _Served:
-        """The model that a vLLM engine has, with its marks and levels; raises as `load_markers` and `levels_beside`.
-        A configuration in the environment replaces levels beside the model."""
-        watch(engine)
+        """The model that a vLLM engine has, with its marks and levels; raises as `load_markers` and `levels_beside`,
+        and a UserError where nothing keeps its budgets. A configuration in the environment replaces levels beside the
+        model."""
         model = engine.model_config
+        if not any(str(each).startswith(budgets.__name__) for each in model.logits_processors or ()):
+            raise UserError("--logits-processors is missing; `elastic vllm-flags` prints what vllm serve needs")
+        watch(engine)
         tokenizer, markers = load_markers(model.tokenizer)
         if text := os.environ.get(VARIABLE):
             config = ServeConfiguration.load(text)

@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Literal
 
 from elastic_core.engines.budgets.parameters import installed_runner
 from elastic_core.engines.parameters import EngineParameters
@@ -48,9 +49,7 @@ def arguments(
     engine = {
         **parameters.arguments(str(model)),
         "data_parallel_size": parameters.data_parallel_size,
-        "logits_processors": installed_runner(parameters.device).processor,
-        "reasoning_parser": markers.parser,
-        "default_chat_template_kwargs": dict(markers.template) or None,
+        **_of_budgets(parameters.device, markers),
         # The checkpoint's defaults, such as top_k, were not in force when the levels were measured.
         "generation_config": "vllm",
         "override_generation_config": {"temperature": sampling.temperature, "top_p": sampling.top_p},
@@ -59,17 +58,36 @@ def arguments(
         "served_model_name": name,
         "host": host,
         "port": port,
-        "middleware": "elastic_core.serving.middleware.Budgets",
         "shutdown_timeout": DRAIN_SECONDS,
     }
+    return ["serve", str(model), *_flags(engine | server)]
+
+
+def plugin_flags(device: Literal["cpu", "cuda"], markers: Markers | None = None) -> list[str]:
+    """What keeps budgets in a `vllm serve` of one's own, and where the model's markers are given, how its thoughts are
+    read. Raises as `installed_runner`."""
+    return _flags(_of_budgets(device, markers))
+
+
+def _of_budgets(device: Literal["cpu", "cuda"], markers: Markers | None) -> dict[str, Any]:
+    return {
+        "logits_processors": installed_runner(device).processor,
+        "middleware": "elastic_core.serving.middleware.Budgets",
+        "reasoning_parser": markers and markers.parser,
+        "default_chat_template_kwargs": (markers and dict(markers.template)) or None,
+    }
+
+
+def _flags(settings: dict[str, Any]) -> list[str]:
     flags = []
-    for key, value in (engine | server).items():
+    for key, value in settings.items():
         flag = key.replace("_", "-")
         if isinstance(value, bool):
             flags.append(f"--{flag}" if value else f"--no-{flag}")
         elif value is not None:
-            flags += [f"--{flag}", json.dumps(value) if isinstance(value, dict) else str(value)]
-    return ["serve", str(model), *flags]
+            compact = json.dumps(value, separators=(",", ":")) if isinstance(value, dict) else str(value)
+            flags += [f"--{flag}", compact]
+    return flags
 
 
 def environment(parameters: EngineParameters, config: ServeConfiguration) -> dict[str, str]:

@@ -5,8 +5,8 @@ unpickle what they find there. Another user could write it first.
 
 torch's stores (`install`): the TCPStore of torch 2.11 to 2.13 listens on every interface without a password. Here it
 listens on the address that the others are given: loopback on one machine, on a cluster the node's address in Ray
-(`ray start --node-ip-address`). vLLM's processes come here by the entry point `vllm.general_plugins`, verl's by
-`verl.plugins`. torchrun is this module run as a program:
+(`ray start --node-ip-address`). vLLM's processes come here by the entry point `vllm.general_plugins`, and only where we
+started them (`VARIABLE`); verl's by `verl.plugins`. torchrun is this module run as a program:
 
     python -m elastic_core.system.private_stores --standalone --nproc-per-node 8 ...
 
@@ -37,6 +37,8 @@ from typing import Any
 
 from elastic_core.errors import UserError
 
+VARIABLE = "ELASTIC_PRIVATE_STORES"
+"""Environment variable of vLLM's processes that are ours."""
 _QUEUE_KEY = "ELASTIC_QUEUE_KEY"
 """256 bits, as hexadecimal digits."""
 
@@ -73,6 +75,12 @@ def use_private_directory(*, new_if_taken: bool = False) -> None:
 def _is_private(directory: Path) -> bool:
     found = directory.lstat()  # Not of what a link of another user leads to.
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+
+
+def install_in_vllm() -> None:
+    """`install` in processes of ours: vLLM calls it in every process of an environment that has this package."""
+    if os.environ.get(VARIABLE):
+        install()
 
 
 def install() -> None:

@@ -9,6 +9,7 @@ import shlex
 import signal
 import sys
 from contextlib import nullcontext, suppress
+from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -17,7 +18,7 @@ from elastic_core.errors import UserError
 from elastic_core.system.private_stores import use_private_directory
 from elastic_core.system.processes import attended
 from flows.commands.data import data
-from flows.commands.models import ask, export, model, playground, serve, train
+from flows.commands.models import ask, export, model, playground, serve, train, vllm_flags
 from flows.commands.options import PORT, OneOf, changes_of, family_option, sentence, settings_options
 from flows.commands.sweeps import budgets, compare, plan, regrade, report, sweep
 from flows.commands.templates import templates
@@ -219,7 +220,7 @@ def up(host: str, prefect_port: int, mlflow_port: int, database: str | None) -> 
 
 for _command in (data, templates, model, train, export, ask, playground):
     cli.add_command(_command)
-for _command in (serve, plan, sweep, report, compare, budgets, regrade):
+for _command in (serve, vllm_flags, plan, sweep, report, compare, budgets, regrade):
     cli.add_command(_command)
 
 
@@ -250,4 +251,10 @@ def command() -> None:
     except (click.UsageError, UserError) as error:
         told = sentence(error) if isinstance(error, click.UsageError) else error
         click.echo(f"error: {told}", err=True)
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        # The package may be installed without what only flows need.
+        if (missing := error.name or "").partition(".")[0] in sys.modules or find_spec("mlflow"):
+            raise
+        click.echo(f"error: {missing} is not installed: pip install 'elastic-reasoning[pipeline]'", err=True)
         sys.exit(2)

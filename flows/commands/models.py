@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -285,3 +285,25 @@ def serve(preset: str, overrides: tuple[str, ...], model: str, **options: Any) -
     from flows.commands.serve import serve as run
 
     sys.exit(run(preset, changes_of(overrides), model, **options))
+
+
+@click.command("vllm-flags")
+@click.argument("model", required=False)
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Of vLLM; without it what is here.")
+def vllm_flags(model: str | None, device: Literal["cpu", "cuda"] | None) -> None:
+    """Print what makes a `vllm serve` of your own keep budgets.
+
+    vllm serve MODEL $(elastic vllm-flags MODEL)
+
+    Without MODEL, a directory or OWNER/NAME on the hub, vLLM is not told how to read its thoughts.
+    """
+    from elastic_core.models.special_tokens import load_markers
+    from elastic_core.serving.server import plugin_flags
+    from elastic_core.system.accelerators import count_gpus
+
+    try:
+        markers = load_markers(model)[1] if model else None
+        flags = plugin_flags(device or ("cuda" if count_gpus() else "cpu"), markers)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UserError(str(error)) from None
+    click.echo(" ".join(flags))

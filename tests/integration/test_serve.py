@@ -60,6 +60,7 @@ def server(log: Path) -> Iterator[str]:
         patch.setenv("ELASTIC_RUNS", str(log.parent / "runs"))
         patch.setenv("VLLM_API_KEY", KEY)
         arguments = ("--budget", "16+8", "--set", "engine.max_model_len=512", "--set", "engine.max_num_seqs=64")
+        arguments += ("--", "--enable-auto-tool-choice", "--tool-call-parser", "hermes")
         with elastic_serve(model, log, *arguments) as (address, process):
             yield address
             family = process.children(recursive=True)
@@ -290,6 +291,41 @@ def test_structured_output_begins_after_the_thought_and_ends_at_s(server: str, s
     start = told["thinking_tokens"] + told["forced_tokens"]
     assert len(seen.ids) == start + told["solution_tokens"]
     assert seen.usage.completion_tokens == told["thinking_tokens"] + told["solution_tokens"]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_tool_call_counts_as_solution_and_one_that_is_cut_is_no_call(server: str, stream: bool) -> None:
+    number = {"type": "integer", "minimum": 10, "maximum": 99}
+    parameters = {"type": "object", "properties": {"a": number}, "required": ["a"], "additionalProperties": False}
+    tools = [{"type": "function", "function": {"name": "add", "parameters": parameters}}]
+
+    def ask(solution: int) -> tuple[str, str, Seen]:
+        """Name and arguments of the calls, and what else was told."""
+        limits = {"think_budget": 8, "solution_budget": solution}
+        # A grammar for JSON lets the miniature write newlines without end.
+        no_newlines = {TOKENIZER.encode("\n")[0]: -100}
+        body = chat_body(
+            tools=tools, tool_choice="required", vllm_xargs=limits, logit_bias=no_newlines, stream=stream, seed=1
+        )
+        response = post(server, body)
+        lines = response.text.splitlines()
+        documents = [json.loads(line.removeprefix("data: ")) for line in lines if line.endswith("}")]
+        choices = [choice for document in documents for choice in document["choices"]]
+        calls = [
+            call["function"]
+            for choice in choices
+            for call in (choice.get("message") or choice["delta"]).get("tool_calls") or ()
+        ]
+        name, written = ("".join(call.get(key) or "" for call in calls) for key in ("name", "arguments"))
+        return name, written, Seen(finish=choices[-1]["finish_reason"], elastic=choices[-1]["elastic"])
+
+    name, written, whole = ask(120)
+    assert (name, whole.finish) == ("add", "tool_calls")
+    assert 10 <= json.loads(written)["a"] <= 99
+    length = whole.elastic["solution_tokens"]
+    _, half, cut = ask(length - 16)
+    assert (cut.finish, cut.elastic["solution_tokens"]) == ("length", length - 16)
+    assert not half.endswith("}")
 
 
 def test_log_probabilities_are_those_of_the_response(client: openai.OpenAI) -> None:

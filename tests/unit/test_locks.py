@@ -30,8 +30,9 @@ def pins(engine: str) -> dict[str, Version]:
 
 def requirements(engine: str) -> list[Requirement]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = [project["optional-dependencies"][extra] for extra in (engine, "dev", "ui")]
-    return [Requirement(text) for group in (project["dependencies"], *extras) for text in group]
+    extras = [project["optional-dependencies"][extra] for extra in ("pipeline", engine, "dev", "ui")]
+    found = [Requirement(text) for group in (project["dependencies"], *extras) for text in group]
+    return [each for each in found if each.name != project["name"]]  # An extra that takes in another one.
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -1,6 +1,7 @@
 """torch's stores listen on the address they are called by. In processes of their own, as a patch stays."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from elastic_core.engines.parameters import EngineParameters
 from elastic_core.system import private_stores
 
 REPOSITORY = Path(__file__).parents[2]
@@ -150,7 +152,17 @@ def test_trainings_that_ray_numbers_alike_send_their_weights_by_sockets_of_their
     assert len(found) == 4
 
 
-def test_vllm_s_processes_install_it() -> None:
+@pytest.mark.parametrize("ours", [True, False], ids=["ours", "of others"])
+def test_vllm_s_processes_install_it_where_they_are_ours(ours: bool) -> None:
     """Whichever way vLLM starts them; an engine that shares a model between GPUs has a store."""
     declared = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["entry-points"]
-    assert declared["vllm.general_plugins"] == {"elastic": "elastic_core.system.private_stores:install"}
+    assert declared["vllm.general_plugins"] == {"elastic": "elastic_core.system.private_stores:install_in_vllm"}
+    program = (
+        "from torch import distributed; store = distributed.TCPStore;"
+        "from elastic_core.system.private_stores import install_in_vllm as install;"
+        "install(); print(distributed.TCPStore is not store)"
+    )
+    variables = EngineParameters(device="cuda").environment if ours else {}
+    environment = {name: value for name, value in os.environ.items() if name != private_stores.VARIABLE} | variables
+    found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == [str(ours)]

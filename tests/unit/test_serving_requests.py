@@ -210,7 +210,9 @@ class Engine:
     """What is called of vLLM's engine: it yields given tokens, `size` at a time."""
 
     def __init__(self, tokens: list[int], size: int, finish: str | None, index: int = 0) -> None:
-        self.model_config = SimpleNamespace(model=str(BASE), tokenizer=str(BASE))
+        self.model_config = SimpleNamespace(
+            model=str(BASE), tokenizer=str(BASE), logits_processors=["elastic_core.engines.budgets.v1:SeparateBudgets"]
+        )
         config = SimpleNamespace(reasoning_parser="qwen3", enable_in_reasoning=False)
         self.vllm_config = SimpleNamespace(structured_outputs_config=config)
         self.asked: list[SamplingParams] = []
@@ -252,7 +254,7 @@ def counted(
     async def run() -> list[Any]:
         CURRENT.set(count)
         sampling = SamplingParams(kind, structured_outputs=grammar or None)
-        return [output async for output in engine.generate({}, sampling, "1")]
+        return [output async for output in engine.generate({"prompt_token_ids": list(PROMPT)}, sampling, "1")]
 
     return count, asyncio.run(run())
 
@@ -297,14 +299,17 @@ def test_under_a_grammar_the_response_ends_after_s_tokens(stream: list[int], sol
         assert len(seen) == 1 or kind is not Kind.FINAL_ONLY
         (told,) = count.tallies.values()
         assert (told.solution, told.is_cut) == (solution, True)
-        assert engine.asked[0].extra_args == {"think_budget": 4, "elastic_room": 9}
+        assert engine.asked[0].extra_args == {"think_budget": 4, "elastic_room": 9, "elastic_closed": False}
 
 
 def test_the_engine_is_told_the_budget_and_every_end_of_text() -> None:
     engine = Engine([WORD], 1, "length")
     counted(engine, Budget(4, None), Kind.DELTA)
     (asked,) = engine.asked
-    assert (asked.extra_args, asked.stop) == ({"think_budget": 4, "elastic_room": 9}, (EOS, OTHER_EOS))
+    assert (asked.extra_args, asked.stop) == (
+        {"think_budget": 4, "elastic_room": 9, "elastic_closed": False},
+        (EOS, OTHER_EOS),
+    )
     free = Engine([WORD], 1, "length")
     counted(free, Budget(None, None), Kind.DELTA)
     assert (free.asked[0].extra_args, free.asked[0].stop) == (None, ())

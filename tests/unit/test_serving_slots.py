@@ -41,7 +41,9 @@ class Runner:
         self.prompt_lengths[slot] = len(prompt)
         self.prefill_lengths[slot] = len(prompt) + len(output)
         self.tokens[slot, : len(prompt) + len(output)] = torch.tensor([*prompt, *output])
-        assert self.budgets.add(slot, budget) is (budget is not None)
+        # Known of every other request; else it is read from the device.
+        closed = prompt == (WORD, START, END) if len(self.requests) % 2 else None
+        assert self.budgets.add(slot, budget, closed) is (budget is not None)
 
     def step(self, present: list[int], drawn: list[int], whole: bool) -> None:
         """One token for every slot that takes part, or a part of its prefill."""

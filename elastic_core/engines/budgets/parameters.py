@@ -13,8 +13,11 @@ from elastic_core.errors import UserError
 from elastic_core.models.marks import Marks
 from elastic_core.models.special_tokens import load_markers
 
-THINK, SOLUTION, ROOM = "think_budget", "solution_budget", "elastic_room"
-"""Names in a request's `vllm_xargs`. The third is the middleware's: tokens that the engine must have room for."""
+THINK, SOLUTION = "think_budget", "solution_budget"
+"""Names in a request's `vllm_xargs`."""
+ROOM, CLOSED = "elastic_room", "elastic_closed"
+"""Names of ours beside them: how many tokens the engine must have room for, and whether the prompt has closed its
+thought, by one who has the prompt on the host."""
 DROP_ONE = f'drop it, or lift the budget with "vllm_xargs": {{"{THINK}": "{UNLIMITED}", "{SOLUTION}": "{UNLIMITED}"}}'
 """What to do about a field that goes with no budget, the server's default included."""
 _MOST = 2**31 - 1

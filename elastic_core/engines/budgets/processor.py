@@ -169,24 +169,26 @@ class SlotBudgets:
         self._marks, self._tokens = marks, tokens
         self._prompt_lengths, self._prefill_lengths = prompt_lengths, prefill_lengths
         self._schedule = Schedule()
-        self._new: dict[int, Budget] = {}
+        self._new: dict[int, tuple[Budget, bool | None]] = {}
         self._lengths = np.zeros(len(prompt_lengths), np.int64)
         self._row = np.zeros(len(prompt_lengths), np.int64)
 
-    def add(self, slot: int, budget: Budget | None) -> bool:
-        """A request comes into a slot. Returns whether it has a budget."""
+    def add(self, slot: int, budget: Budget | None, closed: bool | None = None) -> bool:
+        """A request comes into a slot; `closed` is whether its prompt has closed the thought, None where that is not
+        known and the prompt has to be read. Returns whether it has a budget."""
         self._schedule.remove(slot)
         self._new.pop(slot, None)
         if budget is not None:
-            self._new[slot] = budget
+            self._new[slot] = budget, closed
         return budget is not None
 
     def begin(self) -> None:
-        """Before a step, once its prompts are on the device."""
-        for slot, budget in self._new.items():
-            prompt = self._tokens[slot, : int(self._prompt_lengths[slot])].tolist()
+        """Before a step, once its prompts are on the device. Reading one there waits for the device."""
+        for slot, (budget, closed) in self._new.items():
+            if closed is None:
+                closed = self._marks.is_closed(self._tokens[slot, : int(self._prompt_lengths[slot])].tolist())
             self._lengths[slot] = 0
-            self._schedule.add(slot, Progress.of(budget, self._marks, prompt), _Output(self, slot))
+            self._schedule.add(slot, Progress(budget, self._marks, 0 if closed else None), _Output(self, slot))
         self._new.clear()
 
     def apply(self, logits: torch.Tensor, slots: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor
 
-from elastic_core.engines.budgets.parameters import budget_of, marks_of, validate
+from elastic_core.engines.budgets.parameters import CLOSED, budget_of, marks_of, validate
 from elastic_core.engines.budgets.processor import SlotBudgets
 
 
@@ -23,7 +23,7 @@ class SeparateBudgets(LogitsProcessor):
         validate(sampling_params)
 
     def add_request(self, req_idx: int, sampling_params: Any) -> bool:
-        return self._budgets.add(req_idx, budget_of(sampling_params))
+        return self._budgets.add(req_idx, budget_of(sampling_params), (sampling_params.extra_args or {}).get(CLOSED))
 
     def apply_staged_writes(self) -> None:
         self._budgets.begin()
