@@ -1,5 +1,5 @@
 """Make .venv hold exactly what a lock says: `python3.11 infra/install.py cpu`, with `for-tests` also what only tests
-need. Standard library only.
+need. Another Python goes on in 3.11, which uv finds or fetches. Standard library only.
 
 .venv/installed says what the environment was built from. It is written last, so that an interrupted installation
 counts as none. Another lock, interpreter or place rebuilds the environment, which also drops packages the lock no
@@ -25,13 +25,34 @@ NEEDED_BYTES = {"cpu": 6 * 2**30, "gpu": 16 * 2**30}
 """The environment, and what pip unpacks on the way."""
 
 
+def go_on_in_python_3_11() -> None:
+    """Start this program again in Python 3.11 unless this is one; exit with one sentence where there is none to have."""
+    if sys.version_info[:2] == (3, 11):
+        return
+    here = platform.python_version()
+    print(f"install: this is Python {here} and 3.11 is needed: uv finds one, or fetches it into its own place", flush=True)
+    found = ""
+    if uv := shutil.which("uv") or fetched_uv():
+        find = [uv, "python", "find", "--system", "3.11"]
+        if subprocess.run(find, capture_output=True).returncode:
+            subprocess.run([uv, "python", "install", "3.11"])
+        found = subprocess.run(find, stdout=subprocess.PIPE, text=True).stdout.strip()
+    if not found:
+        sys.exit("error: uv found no Python 3.11; install it, or name it: make PYTHON=/path/to/python3.11")
+    os.execv(found, [found, str(Path(__file__).resolve()), *sys.argv[1:]])
+
+
+def fetched_uv() -> str | None:
+    """uv from the package index, in an environment of its own beside .venv."""
+    directory = ROOT / ".uv"
+    if subprocess.run([sys.executable, "-m", "venv", str(directory)], stdout=subprocess.DEVNULL).returncode:
+        return None
+    installed = subprocess.run([str(directory / "bin" / "python"), "-m", "pip", "install", "--quiet", "uv"])
+    return str(directory / "bin" / "uv") if installed.returncode == 0 else None
+
+
 def refuse_unfit_machine(engine: str) -> None:
     """Exit with one sentence if the lock cannot work here."""
-    if sys.version_info[:2] != (3, 11):
-        sys.exit(
-            f"error: Python 3.11 is needed and {sys.executable} is {platform.python_version()}; "
-            "install Python 3.11, or name it: make PYTHON=/path/to/python3.11"
-        )
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         sys.exit(f"error: Linux on x86-64 is needed and this is {platform.system()} on {platform.machine()}")
     free = shutil.disk_usage(ROOT).free
@@ -89,6 +110,7 @@ def install_program(program: str, package: str, needs_it: str) -> None:
 def main() -> None:
     started = time.monotonic()
     engine = sys.argv[1]
+    go_on_in_python_3_11()
     refuse_unfit_machine(engine)
     # Open for writing, as NFS wants it for an exclusive lock.
     with Path(__file__).open("r+") as itself:

@@ -1,7 +1,10 @@
 """Budgets over HTTP: `elastic serve` beside plain `vllm serve` on the same requests, one pass beside two requests, and
 thousands of requests with budgets of their own, a fifth of which their clients leave. Writes runs/bench/serving.json.
 
-Run by hand for less: `python -m tests.bench.bench_serving --requests 64 --soak 500 --concurrent 1 32`.
+Rounds are repeated until the ratios' intervals are narrow, or there are enough of them.
+
+Run by hand for less: `python -m tests.bench.bench_serving --requests 64 --soak 500 --concurrent 1 32`, or with a model
+whose tokens take longer: `--model 135m`.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import shutil
 import statistics
 import sys
 import tempfile
@@ -22,6 +26,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import orjson
 import psutil
+from scipy.special import stdtrit
 
 from elastic_core.miniature.problems import generate
 from elastic_core.models.special_tokens import chat_prompt, load_markers
@@ -37,6 +42,10 @@ THINK, SOLUTION = 48, 16
 SPLIT_CONCURRENT = 32
 LEFT = 0.2
 """Share of the clients that leave before their response has ended."""
+WIDTH = 0.05
+"""Of a ratio's interval that is narrow enough."""
+SHAPES = {"135m": {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9}}
+"""Of SmolLM2-135M's layers, 106 M parameters; its vocabulary here is the miniature's."""
 
 
 @dataclass
@@ -101,17 +110,28 @@ async def streamed(client: aiohttp.ClientSession, url: str, body: dict[str, Any]
     return timed
 
 
+def drawn_model(directory: Path, shape: dict[str, int]) -> Path:
+    """A Llama with weights that were drawn, and the miniature's tokenizer."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    target = shutil.copytree(BASE, directory / "base")
+    (target / "model.safetensors").unlink()
+    config = LlamaConfig.from_pretrained(BASE, **shape, num_key_value_heads=3, head_dim=64)
+    LlamaForCausalLM(config).save_pretrained(target)
+    return target
+
+
 @contextmanager
-def servers(directory: Path) -> Iterator[tuple[Server, Server]]:
+def servers(directory: Path, model: Path) -> Iterator[tuple[Server, Server]]:
     """Ours, and plain vLLM with the same engine. Both are up all the time and used in turns, so that what
     else the machine does hits both."""
     sets = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
-    started = command("embedded", SETTINGS, str(BASE), budget=None, host="127.0.0.1", port=1, further=[])
-    plain = _without(started.arguments, "--logits-processors", "--middleware", "--additional-config")
+    started = command("embedded", SETTINGS, str(model), budget=None, host="127.0.0.1", port=1, further=[])
+    plain = _without(started.arguments, "--logits-processors", "--middleware")
     (port,) = free_ports(1)
     plain[plain.index("--port") + 1] = str(port)
     with (
-        elastic_serve(BASE, directory / "ours.log", *sets) as (ours, process),
+        elastic_serve(model, directory / "ours.log", *sets) as (ours, process),
         running(plain, port, directory / "plain.log", environment=started.environment) as other,
     ):
         yield Server(ours, process), Server(f"http://127.0.0.1:{port}", other)
@@ -168,60 +188,73 @@ async def compared(
             ("plain", plain, without),
             ("budgets", ours, lambda i: budgeted(i, THINK, SOLUTION)),
         ]
-        for number in range(options.rounds):
+        for number in range(options.most_rounds):
             for name, server, body in ways if number % 2 else reversed(ways):
                 seen[name].append(
                     await measured_round(
                         server, concurrent, count, lambda i, s=server, b=body: streamed(client, s.url, b(i))
                     )
                 )
+            ratios = {name: _interval(seen, figure) for name, figure in WIDE.items()} if number else {}
+            if number + 1 >= options.rounds and all(high - low < WIDTH for _, low, high in ratios.values()):
+                break
         assert [timed.ids for timed in seen["ours"][0].found] == [timed.ids for timed in seen["plain"][0].found]
-        told = {name: _told(rounds) for name, rounds in seen.items()}
-        ratios = {
-            "throughput_ratio": _ratio(told, "tokens_per_second"),
-            "cpu_ratio": _ratio(told, "cpu_ms_per_token"),
-            "budgets_cpu_ratio": told["budgets"]["cpu_ms_per_token"] / told["plain"]["cpu_ms_per_token"],
-            **{
-                f"{gap}_{quantile}_ratio": _ratio(told, f"{gap}_{quantile}_ms")
-                for gap in ("first_token", "next_token")
-                for quantile in ("p50", "p99")
-            },
+        told = {name: _medians(rounds) for name, rounds in seen.items()}
+        budgets_cpu_ratio = told["budgets"]["cpu_ms_per_token"] / told["plain"]["cpu_ms_per_token"]
+        figures[f"concurrent_{concurrent}"] = {
+            "requests": count,
+            "rounds": number + 1,
+            **told,
+            **{f"{name}_ratio": ratio for name, ratio in ratios.items()},
+            "budgets_cpu_ratio": budgets_cpu_ratio,
         }
-        figures[f"concurrent_{concurrent}"] = {"requests": count, **told, **ratios}
+        shown = ", ".join(f"{name} {mean:.3f} [{low:.3f}, {high:.3f}]" for name, (mean, low, high) in ratios.items())
         print(
-            f"{concurrent} at once: throughput {ratios['throughput_ratio']:.3f} of plain vLLM, processor time a token "
-            f"{ratios['cpu_ratio']:.3f} ({ratios['budgets_cpu_ratio']:.3f} with budgets)",
+            f"{concurrent} at once, of plain vLLM's: {shown}; n = {number + 1} rounds; processor time a token with "
+            f"budgets {budgets_cpu_ratio:.3f}",
             flush=True,
         )
     return figures
 
 
-def _told(rounds: list[Round]) -> dict[str, float]:
-    """Medians over rounds."""
-    each = []
-    for found, seconds, cpu_seconds in rounds:
-        tokens = sum(len(timed.ids) for timed in found)
-        first = [timed.times[0] for timed in found if timed.times]
-        gaps = [b - a for timed in found for a, b in zip(timed.times, timed.times[1:], strict=False)]
-        each.append(
-            {
-                "tokens_per_second": tokens / seconds,
-                "cpu_ms_per_token": 1000 * cpu_seconds / tokens,
-                "first_token_p50_ms": 1000 * statistics.median(first),
-                "first_token_p99_ms": 1000 * _quantile(first, 0.99),
-                "next_token_p50_ms": 1000 * statistics.median(gaps),
-                "next_token_p99_ms": 1000 * _quantile(gaps, 0.99),
-            }
-        )
+WIDE = {
+    "throughput": "tokens_per_second",
+    "first token p50": "first_token_p50_ms",
+    "next token p50": "next_token_p50_ms",
+    "processor time": "cpu_ms_per_token",
+}
+
+
+def _figures(found: list[Timed], seconds: float, cpu_seconds: float) -> dict[str, float]:
+    tokens = sum(len(timed.ids) for timed in found)
+    first = [timed.times[0] for timed in found if timed.times]
+    gaps = [b - a for timed in found for a, b in zip(timed.times, timed.times[1:], strict=False)]
+    return {
+        "tokens_per_second": tokens / seconds,
+        "cpu_ms_per_token": 1000 * cpu_seconds / tokens,
+        "first_token_p50_ms": 1000 * statistics.median(first),
+        "first_token_p99_ms": 1000 * _quantile(first, 0.99),
+        "next_token_p50_ms": 1000 * statistics.median(gaps),
+        "next_token_p99_ms": 1000 * _quantile(gaps, 0.99),
+    }
+
+
+def _medians(rounds: list[Round]) -> dict[str, float]:
+    each = [_figures(*one) for one in rounds]
     return {name: statistics.median(row[name] for row in each) for name in each[0]}
+
+
+def _interval(seen: dict[str, list[Round]], figure: str) -> tuple[float, float, float]:
+    """Ours over plain vLLM's in the same round: the mean, and its 95 % interval by Student's t."""
+    pairs = zip(seen["ours"], seen["plain"], strict=True)
+    ratios = [_figures(*ours)[figure] / _figures(*plain)[figure] for ours, plain in pairs]
+    mean, error = statistics.mean(ratios), statistics.stdev(ratios) / len(ratios) ** 0.5
+    half = float(stdtrit(len(ratios) - 1, 0.975)) * error
+    return mean, mean - half, mean + half
 
 
 def _quantile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
-
-
-def _ratio(told: dict[str, dict[str, float]], name: str) -> float:
-    return told["ours"][name] / told["plain"][name]
 
 
 async def split(options: argparse.Namespace, client: aiohttp.ClientSession, ours: Server) -> dict[str, Any]:
@@ -308,13 +341,17 @@ async def measured(options: argparse.Namespace, ours: Server, plain: Server) -> 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=512, help="of each round")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--model", choices=["miniature", *SHAPES], default="miniature")
+    parser.add_argument("--rounds", type=int, default=3, help="at least")
+    parser.add_argument("--most-rounds", type=int, default=12)
     parser.add_argument("--concurrent", type=int, nargs="+", default=[1, 32, 256])
     parser.add_argument("--soak", type=int, default=10_000, help="requests with random budgets")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory, servers(Path(directory)) as (ours, plain):
-        figures = asyncio.run(measured(options, ours, plain))
-    results.write("serving", figures)
+    with tempfile.TemporaryDirectory() as directory:
+        model = drawn_model(Path(directory), SHAPES[options.model]) if options.model in SHAPES else BASE
+        with servers(Path(directory), model) as (ours, plain):
+            figures = asyncio.run(measured(options, ours, plain))
+    results.write("serving" if model == BASE else f"serving-{options.model}", figures)
     soak = figures["soak"]
     print(
         f"{soak['requests']:,} requests: {soak['over']} over budget, {soak['lost']} lost, {soak['left']} left",

@@ -1,6 +1,8 @@
 """Which part of the project may import which, read from the files themselves."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -117,3 +119,15 @@ def test_every_room_of_the_library_has_its_place() -> None:
 @pytest.mark.parametrize("pair", sorted(UPWARDS))
 def test_an_exception_is_taken_back_when_it_is_gone(pair: tuple[str, str]) -> None:
     assert between(*pair)
+
+
+def test_what_serves_and_asks_imports_nothing_of_the_pipeline() -> None:
+    """It runs beside a vLLM that is there already (the base package)."""
+    modules = "elastic_core.serving.middleware elastic_core.serving.server flows.commands.serve flows.commands.ask"
+    heavy = "prefect mlflow ray verl torch vllm sklearn matplotlib psycopg2 gguf supervisor math_verify"
+    program = (
+        f"import importlib, sys; [importlib.import_module(each) for each in {modules.split()}];"
+        f"print(*set(sys.modules) & set({heavy.split()}))"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []

@@ -2,6 +2,7 @@
 
 import fcntl
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -133,15 +134,27 @@ def test_an_interrupted_installation_counts_as_none(install: ModuleType, monkeyp
     assert install.steps == ["environment", "project"]
 
 
-def test_another_python_is_refused_in_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("finds", [True, False], ids=["uv has it", "uv has none"])
+def test_another_python_goes_on_in_3_11(tmp_path: Path, finds: bool) -> None:
+    """By uv, which finds it or fetches it."""
+    python = tmp_path / "python3.11"
+    python.write_text('#!/bin/sh\necho "went on: $*"\n')
+    uv = tmp_path / "uv"
+    uv.write_text(f"#!/bin/sh\n[ $2 = find ] && [ -n '{finds or ''}' ] && echo {python} && exit\nexit 1\n")
     probe = tmp_path / "probe.py"
     probe.write_text(
-        f"import runpy, sys\nsys.version_info = (3, 12, 0)\nsys.argv = ['install.py', 'cpu']\n"
+        f"import runpy, sys\nsys.version_info = (3, 13, 0)\nsys.argv = ['install.py', 'cpu', 'for-tests']\n"
         f"runpy.run_path({str(ROOT / 'infra' / 'install.py')!r}, run_name='__main__')\n"
     )
-    done = subprocess.run([sys.executable, str(probe)], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert "Python 3.11" in done.stderr and done.stderr.count("\n") == 1
+    for program in (python, uv):
+        program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run([sys.executable, str(probe)], capture_output=True, text=True, env=environment)
+    assert "3.11 is needed" in done.stdout
+    if finds:
+        assert done.returncode == 0 and "install.py cpu for-tests" in done.stdout.partition("went on: ")[2]
+    else:
+        assert done.returncode == 1 and "install it" in done.stderr and done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("target", ["demo", "test", "lint", "bench", "chaos", "nightly", "lock", "up", "doctor"])
