@@ -1,5 +1,5 @@
-"""This project as `pip install elastic-reasoning` installs it, without extras, from a wheel that is built here: an
-environment with the base's dependencies, taken from this one's, and nothing else."""
+"""This project as `pip install elastic-reasoning[pipeline]` installs it from a wheel that is built here: an environment
+with what that needs, taken from this one's, and nothing else."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[1]
 ENGINES = ("ray", "torch", "verl", "vllm")
 """What is for training and for models of one's own."""
+EXTRA = "pipeline"
 
 
 _PACKAGES = ("elastic_core", "flows", "reports", "tasks")
@@ -52,7 +53,7 @@ def _pip(*arguments: str) -> None:
 def _needed(distribution: metadata.Distribution) -> list[metadata.Distribution]:
     """What it requires, directly or not."""
     found: dict[str, metadata.Distribution] = {}
-    waiting = [(distribution, frozenset[str]())]
+    waiting = [(distribution, frozenset({EXTRA}))]
     done = set()
     while waiting:
         given, extras = waiting.pop()

@@ -1,4 +1,4 @@
-"""A model behind a server is measured by a plain `pip install elastic-reasoning`: no Ray, no vLLM, no torch."""
+"""A model behind a server is measured by `pip install elastic-reasoning[pipeline]` alone: no Ray, no vLLM, no torch."""
 
 import json
 import os

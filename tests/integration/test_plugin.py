@@ -20,6 +20,7 @@ from tests.served import BASE, BUDGETS, model_with_levels, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 CPU = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "TORCH_COMPILE_DISABLE": "1", "VLLM_NO_USAGE_STATS": "1"}
 SMALL = (
     *("--dtype", "float32", "--max-model-len", "512", "--max-num-seqs", "64", "--enforce-eager", "--block-size", "32"),
@@ -40,7 +41,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([sys.executable, "-m", "venv", directory], check=True)
     name, version = vllm_version().split()
     pip = [directory / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
-    subprocess.run([*pip, "install", "--quiet", f"{name}=={version}"], check=True)
+    subprocess.run([*pip, "install", "--quiet", f"{name}=={version}"], check=True, env=ENVIRONMENT)
     # Their plain builds are made for CUDA (infra/requirements/overrides.txt).
     subprocess.run([*pip, "uninstall", "--quiet", "--yes", "torchvision", "torchaudio", "torchcodec"], check=True)
     return directory / "bin" / "python"
@@ -54,13 +55,14 @@ def with_ours(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     report = python.parent / "report.json"
-    subprocess.run([*pip, "--dry-run", "--report", report, copy], check=True)
-    subprocess.run([*pip, copy], check=True)
+    subprocess.run([*pip, "--dry-run", "--report", report, copy], check=True, env=ENVIRONMENT)
+    subprocess.run([*pip, copy], check=True, env=ENVIRONMENT)
     return python
 
 
 def installed(python: Path) -> set[str]:
-    listed = subprocess.run([python, "-m", "pip", "list", "--format=json"], capture_output=True, text=True, check=True)
+    command = [python, "-m", "pip", "list", "--format=json"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True, env=ENVIRONMENT)
     return {each["name"].lower().replace("_", "-") for each in json.loads(listed.stdout)}
 
 
@@ -98,6 +100,6 @@ def test_two_flags_make_vllm_serve_keep_budgets(with_ours: Path, tmp_path: Path)
         assert level["elastic"]["budget"] == "+".join(map(str, BUDGETS["low"]))
     only_middleware = [*flags[flags.index("--middleware") :]]
     refused = subprocess.run(
-        [*command, *SMALL, *only_middleware], env={**os.environ, **CPU}, capture_output=True, text=True, timeout=600
+        [*command, *SMALL, *only_middleware], env={**ENVIRONMENT, **CPU}, capture_output=True, text=True, timeout=600
     )
     assert refused.returncode and "--logits-processors is missing" in refused.stdout + refused.stderr
