@@ -5,7 +5,8 @@ Here too ends what a logits processor cannot end: a solution under a grammar, wh
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
@@ -16,7 +17,7 @@ from elastic_core.engines.budgets.parameters import CLOSED, DROP_ONE, ROOM, SOLU
 from elastic_core.models.marks import Marks
 from elastic_core.serving.requests import UNLIMITED_BUDGET, Plan
 
-Generate = Callable[..., AsyncIterator[Any]]
+Generate = Callable[..., AsyncGenerator[Any, None]]
 """`generate` of vLLM's engine."""
 CURRENT: ContextVar[Count] = ContextVar("elastic_count")
 """Of the HTTP request that is being answered."""
@@ -29,7 +30,7 @@ def watch(engine: Any) -> None:
         return
 
     @wraps(generate)
-    def counted(prompt: Any, sampling_params: Any, request_id: str, **options: Any) -> AsyncIterator[Any]:
+    def counted(prompt: Any, sampling_params: Any, request_id: str, **options: Any) -> AsyncGenerator[Any, None]:
         count, options = CURRENT.get(None), {**options, "request_id": request_id}
         if count is None or count.plan is None or not count.plan.counted:
             return generate(prompt, sampling_params, **options)
@@ -118,7 +119,9 @@ class Count:
         self._marks, self._decode = marks, decode
         self._num_choices = 0
 
-    def follow(self, engine: Any, generate: Generate, prompt: Any, sampling: Any, options: Any) -> AsyncIterator[Any]:
+    def follow(
+        self, engine: Any, generate: Generate, prompt: Any, sampling: Any, options: Any
+    ) -> AsyncGenerator[Any, None]:
         """What the engine yields for one prompt, counted. It is called for a request's prompts in their order."""
         first, kind = self._num_choices, sampling.output_kind.name
         self._num_choices += sampling.n
@@ -165,24 +168,23 @@ class Count:
 
     def _check_grammar(self, engine: Any, sampling: Any) -> None:
         """A grammar that began with the thought would reject the forced end of it."""
-        from vllm.exceptions import VLLMValidationError
-
         config = engine.vllm_config.structured_outputs_config
         if not config.reasoning_parser or config.enable_in_reasoning:
-            raise VLLMValidationError(
+            raise _refusal(
                 "structured output together with a budget needs a grammar that begins after the thought; start the "
                 f"server with --reasoning-parser and without enable_in_reasoning, or {DROP_ONE}"
             )
         if sampling.n > 1:
-            raise VLLMValidationError(f"n is {sampling.n} with structured output and a budget; ask {sampling.n} times")
+            raise _refusal(f"n is {sampling.n} with structured output and a budget; ask {sampling.n} times")
 
-    async def _counted(self, outputs: AsyncIterator[Any], first: int, kind: str) -> AsyncIterator[Any]:
-        async for output in outputs:
-            for completion in output.outputs:
-                self._add(first + completion.index, output, completion, kind)
-            yield output
+    async def _counted(self, outputs: AsyncGenerator[Any, None], first: int, kind: str) -> AsyncGenerator[Any, None]:
+        async with aclosing(outputs):  # The engine stops when the client has left.
+            async for output in outputs:
+                for completion in output.outputs:
+                    self._add(first + completion.index, output, completion, kind)
+                yield output
 
-    async def _ended(self, outputs: Any, first: int, kind: str) -> AsyncIterator[Any]:
+    async def _ended(self, outputs: Any, first: int, kind: str) -> AsyncGenerator[Any, None]:
         """Of one choice under a grammar, ended after s tokens of its solution."""
         text, ids = "", list[int]()  # What was yielded.
         async for output in outputs:
@@ -224,3 +226,11 @@ class Count:
                 completion.finish_reason, completion.stop_reason = "length", None
             tally.finish = completion.finish_reason
         return tally, over
+
+
+def _refusal(sentence: str) -> ValueError:
+    """What vLLM answers with status 400."""
+    from vllm.exceptions import VLLMValidationError
+
+    refusal: ValueError = VLLMValidationError(sentence)
+    return refusal

@@ -64,6 +64,23 @@ def test_levels_beside_the_model_are_offered(tmp_path: Path) -> None:
     assert config.levels == {name: Budget(*limits) for name, limits in BUDGETS.items()}
 
 
+def test_missing_levels_and_the_older_name_of_a_thought_are_for_the_middleware(tmp_path: Path) -> None:
+    model = model_with_levels(tmp_path / "model")
+    config = ServeConfiguration.load(composed(model).environment[VARIABLE])
+    assert (config.unmeasured, config.reasoning_content) == ("nearest", False)
+    started = composed(model, unmeasured="refuse", reasoning_content=True)
+    config = ServeConfiguration.load(started.environment[VARIABLE])
+    assert (config.unmeasured, config.reasoning_content) == ("refuse", True)
+
+
+def test_a_vllm_of_ones_own_is_told_what_elastic_serve_tells_its(tmp_path: Path) -> None:
+    printed = elastic_here("vllm-flags", str(BASE), "--device", "cpu", runs=tmp_path).stdout.split()
+    flags = ("--logits-processors", "--middleware", "--reasoning-parser")
+    assert printed == [word for flag in flags for word in (flag, value(composed().arguments, flag))]
+    without = elastic_here("vllm-flags", "--device", "cpu", runs=tmp_path).stdout.split()
+    assert without == printed[:4]
+
+
 def test_without_levels_the_terminal_says_how_to_get_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert not ServeConfiguration.load(composed().environment[VARIABLE]).levels
     assert "elastic budgets --from runs/PRESET/sweep/KEY/table --output" in capsys.readouterr().out
