@@ -18,7 +18,7 @@ export TORCH_INDEX
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up doctor gpu test lint unit integration pins bench chaos rehearse nightly lock clean
+.PHONY: help install demo up doctor gpu test lint unit integration pins base bench chaos rehearse nightly lock clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -67,6 +67,14 @@ pins: install ## Check what we rely on in verl, Ray, Prefect and torch as pinned
 bench: install ## Measure with every script in tests/bench, or those of BENCH; ends with a table of their figures
 	@$(BIN)/python -m tests.bench $(BENCH)
 
+# PyPI's vLLM, torch and Ray are not in it: what needs them is not in tests/base.txt.
+base: INSTALL_FOR = for-tests
+base: install ## Unit tests of the base package under Python 3.13
+	@find="$(BIN)/uv python find --system 3.13"; $$find >/dev/null 2>&1 || $(BIN)/uv python install 3.13; \
+	"$$($$find)" -m venv --clear .venv-3.13 && \
+	.venv-3.13/bin/python -m pip install --quiet . hypothesis pytest pytest-timeout pytest-xdist httpx fastapi prometheus-client && \
+	.venv-3.13/bin/python -m pytest $$(cat tests/base.txt) --timeout 300 -n auto
+
 chaos: install ## Kill processes in the middle of their work and check what is left; slow tests
 	@DRAW_ANEW=1 $(BIN)/pytest tests/unit --timeout 300 -n auto || failed=1; \
 	$(BIN)/pytest tests/chaos --timeout 1800 || failed=1; \
@@ -78,9 +86,9 @@ rehearse: install ## Rehearse every preset on this CPU and record which pass; ho
 	done; exit $${failed:-0}
 
 nightly: INSTALL_FOR = for-tests
-nightly: install ## make chaos, make pins, make rehearse and the bench of coverage, which make test leaves out; hours. Add its last line to docs/operate.md
+nightly: install ## make chaos, pins, base, rehearse and the bench of coverage, which make test leaves out; hours. Add its last line to docs/operate.md
 	@began=$$(date +%s); result=passed; \
-	for part in chaos pins rehearse "bench BENCH=coverage"; do $(MAKE) --no-print-directory $$part || result=failed; done; \
+	for part in chaos pins base rehearse "bench BENCH=coverage"; do $(MAKE) --no-print-directory $$part || result=failed; done; \
 	echo "| $$(date -u +%F) | $$(git rev-parse --short HEAD) | $$((($$(date +%s) - began) / 60)) min | $$result |"; \
 	[ $$result = passed ]
 

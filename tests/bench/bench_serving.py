@@ -1,7 +1,8 @@
 """Budgets over HTTP: `elastic serve` beside plain `vllm serve` on the same requests, one pass beside two requests, and
 thousands of requests with budgets of their own, a fifth of which their clients leave. Writes runs/bench/serving.json.
 
-Rounds are repeated until the ratios' intervals are narrow, or there are enough of them.
+Two servers of one program differ by some percent as long as they live, by where their memory lies: pairs of servers are
+started anew until the ratios' intervals over pairs are narrow, or there are enough of them.
 
 Run by hand for less: `python -m tests.bench.bench_serving --requests 64 --soak 500 --concurrent 1 32`, or with a model
 whose tokens take longer: `--model 135m`.
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -122,7 +123,7 @@ def drawn_model(directory: Path, shape: dict[str, int]) -> Path:
 
 
 @contextmanager
-def servers(directory: Path, model: Path) -> Iterator[tuple[Server, Server]]:
+def servers(directory: Path, model: Path, plain_first: bool) -> Iterator[tuple[Server, Server]]:
     """Ours, and plain vLLM with the same engine. Both are up all the time and used in turns, so that what
     else the machine does hits both."""
     sets = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
@@ -130,11 +131,16 @@ def servers(directory: Path, model: Path) -> Iterator[tuple[Server, Server]]:
     plain = _without(started.arguments, "--logits-processors", "--middleware")
     (port,) = free_ports(1)
     plain[plain.index("--port") + 1] = str(port)
-    with (
-        elastic_serve(model, directory / "ours.log", *sets) as (ours, process),
-        running(plain, port, directory / "plain.log", environment=started.environment) as other,
-    ):
-        yield Server(ours, process), Server(f"http://127.0.0.1:{port}", other)
+    begun: dict[str, Server] = {}
+    with ExitStack() as stack:
+        for name in ("plain", "ours") if plain_first else ("ours", "plain"):
+            if name == "ours":
+                begun[name] = Server(*stack.enter_context(elastic_serve(model, directory / "ours.log", *sets)))
+            else:
+                log = directory / "plain.log"
+                process = stack.enter_context(running(plain, port, log, environment=started.environment))
+                begun[name] = Server(f"http://127.0.0.1:{port}", process)
+        yield begun["ours"], begun["plain"]
 
 
 def _without(arguments: list[str], *flags: str) -> list[str]:
@@ -170,59 +176,61 @@ async def at_once(concurrent: int, count: int, one: Callable[[int], Awaitable[An
 
 
 async def compared(
-    options: argparse.Namespace, client: aiohttp.ClientSession, ours: Server, plain: Server
-) -> dict[str, Any]:
-    """Throughput and latency of both on requests without a budget, whose tokens are equal, and of ours on budgets."""
-    figures: dict[str, Any] = {}
-    length = THINK + SOLUTION
-    free = {"max_tokens": length, "ignore_eos": True}
-    for concurrent in options.concurrent:
-        count = max(8, min(options.requests, 16 * concurrent))
-        seen: dict[str, list[Round]] = {"ours": [], "plain": [], "budgets": []}
+    options: argparse.Namespace, client: aiohttp.ClientSession, ours: Server, plain: Server, concurrent: int
+) -> dict[str, list[Round]]:
+    """Rounds of both on requests without a budget, whose tokens are equal, and of ours on budgets."""
+    free = {"max_tokens": THINK + SOLUTION, "ignore_eos": True}
+    count = max(8, min(options.requests, 16 * concurrent))
+    seen: dict[str, list[Round]] = {"ours": [], "plain": [], "budgets": []}
 
-        def without(i: int) -> dict[str, Any]:
-            return request(i, **free)
+    def without(i: int) -> dict[str, Any]:
+        return request(i, **free)
 
-        ways = [
-            ("ours", ours, without),
-            ("plain", plain, without),
-            ("budgets", ours, lambda i: budgeted(i, THINK, SOLUTION)),
-        ]
-        for number in range(options.most_rounds):
-            for name, server, body in ways if number % 2 else reversed(ways):
-                seen[name].append(
-                    await measured_round(
-                        server, concurrent, count, lambda i, s=server, b=body: streamed(client, s.url, b(i))
-                    )
+    ways = [
+        ("ours", ours, without),
+        ("plain", plain, without),
+        ("budgets", ours, lambda i: budgeted(i, THINK, SOLUTION)),
+    ]
+    for number in range(options.rounds):
+        for name, server, body in ways if number % 2 else reversed(ways):
+            seen[name].append(
+                await measured_round(
+                    server, concurrent, count, lambda i, s=server, b=body: streamed(client, s.url, b(i))
                 )
-            ratios = {name: _interval(seen, figure) for name, figure in WIDE.items()} if number else {}
-            if number + 1 >= options.rounds and all(high - low < WIDTH for _, low, high in ratios.values()):
-                break
-        assert [timed.ids for timed in seen["ours"][0].found] == [timed.ids for timed in seen["plain"][0].found]
-        told = {name: _medians(rounds) for name, rounds in seen.items()}
-        budgets_cpu_ratio = told["budgets"]["cpu_ms_per_token"] / told["plain"]["cpu_ms_per_token"]
-        figures[f"concurrent_{concurrent}"] = {
-            "requests": count,
-            "rounds": number + 1,
-            **told,
-            **{f"{name}_ratio": ratio for name, ratio in ratios.items()},
-            "budgets_cpu_ratio": budgets_cpu_ratio,
-        }
-        shown = ", ".join(f"{name} {mean:.3f} [{low:.3f}, {high:.3f}]" for name, (mean, low, high) in ratios.items())
-        print(
-            f"{concurrent} at once, of plain vLLM's: {shown}; n = {number + 1} rounds; processor time a token with "
-            f"budgets {budgets_cpu_ratio:.3f}",
-            flush=True,
-        )
-    return figures
+            )
+    assert [timed.ids for timed in seen["ours"][0].found] == [timed.ids for timed in seen["plain"][0].found]
+    return seen
 
 
-WIDE = {
+RATIOS = {
     "throughput": "tokens_per_second",
     "first token p50": "first_token_p50_ms",
     "next token p50": "next_token_p50_ms",
     "processor time": "cpu_ms_per_token",
 }
+
+
+def told(pairs: list[dict[str, list[Round]]]) -> dict[str, Any]:
+    """Medians, and ratios of ours to plain vLLM's with their intervals over pairs of servers."""
+    each = [{name: _medians(rounds) for name, rounds in pair.items()} for pair in pairs]
+    ratios = {
+        name: interval([one["ours"][figure] / one["plain"][figure] for one in each]) for name, figure in RATIOS.items()
+    }
+    budgets = interval([one["budgets"]["cpu_ms_per_token"] / one["plain"]["cpu_ms_per_token"] for one in each])
+    return {
+        "pairs": len(pairs),
+        **{name: {key: statistics.median(one[name][key] for one in each) for key in each[0][name]} for name in each[0]},
+        "ratios": {**ratios, "processor time with budgets": budgets},
+    }
+
+
+def interval(ratios: list[float]) -> tuple[float, float, float]:
+    """The mean, and its 95 % interval by Student's t; of one ratio there is none."""
+    mean = statistics.mean(ratios)
+    if len(ratios) < 2:
+        return mean, 0.0, float("inf")
+    half = float(stdtrit(len(ratios) - 1, 0.975)) * statistics.stdev(ratios) / len(ratios) ** 0.5
+    return mean, mean - half, mean + half
 
 
 def _figures(found: list[Timed], seconds: float, cpu_seconds: float) -> dict[str, float]:
@@ -242,15 +250,6 @@ def _figures(found: list[Timed], seconds: float, cpu_seconds: float) -> dict[str
 def _medians(rounds: list[Round]) -> dict[str, float]:
     each = [_figures(*one) for one in rounds]
     return {name: statistics.median(row[name] for row in each) for name in each[0]}
-
-
-def _interval(seen: dict[str, list[Round]], figure: str) -> tuple[float, float, float]:
-    """Ours over plain vLLM's in the same round: the mean, and its 95 % interval by Student's t."""
-    pairs = zip(seen["ours"], seen["plain"], strict=True)
-    ratios = [_figures(*ours)[figure] / _figures(*plain)[figure] for ours, plain in pairs]
-    mean, error = statistics.mean(ratios), statistics.stdev(ratios) / len(ratios) ** 0.5
-    half = float(stdtrit(len(ratios) - 1, 0.975)) * error
-    return mean, mean - half, mean + half
 
 
 def _quantile(values: list[float], share: float) -> float:
@@ -326,31 +325,55 @@ async def _running(client: aiohttp.ClientSession, url: str) -> int:
     return int(sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(names)))
 
 
-async def measured(options: argparse.Namespace, ours: Server, plain: Server) -> dict[str, Any]:
+async def measured(
+    options: argparse.Namespace, ours: Server, plain: Server, concurrents: list[int], is_first: bool
+) -> dict[str, Any]:
     connector, timeout = aiohttp.TCPConnector(limit=0, force_close=True), aiohttp.ClientTimeout(600)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=2**20) as client:
         for server in (ours, plain):  # Kernels are ready.
             await at_once(64, 64, lambda i, u=server.url: streamed(client, u, request(i, max_tokens=32)))
+        rounds = {concurrent: await compared(options, client, ours, plain, concurrent) for concurrent in concurrents}
+        if not is_first:
+            return {"rounds": rounds}
         return {
-            **await compared(options, client, ours, plain),
+            "rounds": rounds,
             "split": await split(options, client, ours),
             "soak": await soaked(options, client, ours),
         }
+
+
+def _is_narrow(figures: dict[str, Any]) -> bool:
+    return all(
+        figures["ratios"][name][2] - figures["ratios"][name][1] < WIDTH for name in ("throughput", "first token p50")
+    )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=512, help="of each round")
     parser.add_argument("--model", choices=["miniature", *SHAPES], default="miniature")
-    parser.add_argument("--rounds", type=int, default=3, help="at least")
-    parser.add_argument("--most-rounds", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=2, help="of each pair of servers")
+    parser.add_argument("--pairs", type=int, default=8, help="of servers, at most")
     parser.add_argument("--concurrent", type=int, nargs="+", default=[1, 32, 256])
     parser.add_argument("--soak", type=int, default=10_000, help="requests with random budgets")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         model = drawn_model(Path(directory), SHAPES[options.model]) if options.model in SHAPES else BASE
-        with servers(Path(directory), model) as (ours, plain):
-            figures = asyncio.run(measured(options, ours, plain))
+        pairs: dict[int, list[dict[str, list[Round]]]] = {concurrent: [] for concurrent in options.concurrent}
+        for number in range(options.pairs):
+            with servers(Path(directory), model, plain_first=bool(number % 2)) as (ours, plain):
+                found = asyncio.run(measured(options, ours, plain, list(pairs), number == 0))
+            if number == 0:
+                once = {name: found[name] for name in ("split", "soak")}
+            for concurrent, rounds in found["rounds"].items():
+                pairs[concurrent].append(rounds)
+            if number and all(_is_narrow(told(each)) for each in pairs.values()):
+                break
+    figures = {f"concurrent_{concurrent}": told(each) for concurrent, each in pairs.items()} | once
+    for concurrent in pairs:
+        ratios = figures[f"concurrent_{concurrent}"]["ratios"]
+        shown = ", ".join(f"{name} {mean:.3f} [{low:.3f}, {high:.3f}]" for name, (mean, low, high) in ratios.items())
+        print(f"{concurrent} at once, of plain vLLM's: {shown}; n = {number + 1} pairs of servers", flush=True)
     results.write("serving" if model == BASE else f"serving-{options.model}", figures)
     soak = figures["soak"]
     print(
