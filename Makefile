@@ -72,7 +72,7 @@ base: INSTALL_FOR = for-tests
 base: install ## Unit tests of the base package under Python 3.13
 	@find="$(BIN)/uv python find --system 3.13"; $$find >/dev/null 2>&1 || $(BIN)/uv python install 3.13; \
 	"$$($$find)" -m venv --clear .venv-3.13 && \
-	.venv-3.13/bin/python -m pip install --quiet . hypothesis pytest pytest-timeout pytest-xdist httpx fastapi prometheus-client && \
+	.venv-3.13/bin/python -m pip install --quiet . hypothesis pytest pytest-timeout pytest-xdist httpx fastapi prometheus-client && rm -rf build && \
 	.venv-3.13/bin/python -m pytest $$(cat tests/base.txt) --timeout 300 -n auto
 
 chaos: install ## Kill processes in the middle of their work and check what is left; slow tests

@@ -26,11 +26,13 @@ NEEDED_BYTES = {"cpu": 6 * 2**30, "gpu": 16 * 2**30}
 
 
 def go_on_in_python_3_11() -> None:
-    """Start this program again in Python 3.11 unless this is one; exit with one sentence where there is none to have."""
+    """Start this program again in Python 3.11 unless this is one; exit with one sentence where there is none."""
     if sys.version_info[:2] == (3, 11):
         return
     here = platform.python_version()
-    print(f"install: this is Python {here} and 3.11 is needed: uv finds one, or fetches it into its own place", flush=True)
+    print(
+        f"install: this is Python {here} and 3.11 is needed: uv finds one, or fetches it into its own place", flush=True
+    )
     found = ""
     if uv := shutil.which("uv") or fetched_uv():
         find = [uv, "python", "find", "--system", "3.11"]
