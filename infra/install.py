@@ -29,16 +29,16 @@ def go_on_in_python_3_11() -> None:
     """Start this program again in Python 3.11 unless this is one; exit with one sentence where there is none."""
     if sys.version_info[:2] == (3, 11):
         return
-    here = platform.python_version()
-    print(
-        f"install: this is Python {here} and 3.11 is needed: uv finds one, or fetches it into its own place", flush=True
-    )
+    version = platform.python_version()
+    print(f"install: this is Python {version} and 3.11 is needed: uv finds one, or fetches it", flush=True)
     found = ""
     if uv := shutil.which("uv") or fetched_uv():
-        find = [uv, "python", "find", "--system", "3.11"]
-        if subprocess.run(find, capture_output=True).returncode:
+        find = [uv, "python", "find", "3.11"]
+        here = subprocess.run([*find, "--system"], capture_output=True, text=True)
+        if here.returncode:  # Also where a shim is found that does not run.
             subprocess.run([uv, "python", "install", "3.11"])
-        found = subprocess.run(find, stdout=subprocess.PIPE, text=True).stdout.strip()
+            here = subprocess.run([*find, "--managed-python"], stdout=subprocess.PIPE, text=True)
+        found = here.stdout.strip()
     if not found:
         sys.exit("error: uv found no Python 3.11; install it, or name it: make PYTHON=/path/to/python3.11")
     os.execv(found, [found, str(Path(__file__).resolve()), *sys.argv[1:]])
