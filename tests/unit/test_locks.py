@@ -75,6 +75,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(module, "VENV", tmp_path / ".venv")
     monkeypatch.setattr(module, "STAMP", tmp_path / ".venv" / "installed")
+    monkeypatch.setattr(module, "go_on_in_python_3_11", lambda: None)
     monkeypatch.setattr(module, "refuse_unfit_machine", lambda engine: None)
     monkeypatch.setattr(sys, "argv", ["install.py", "cpu"])
     steps: list[str] = []
