@@ -44,7 +44,7 @@ class Wish(NamedTuple):
 
 def _tokens(value: Any) -> Wish:
     """-1 is no limit for llama.cpp, and up to the model for Gemini."""
-    found = _read(_TOKENS, value, "a whole number of tokens, or -1 for no limit")
+    found = read_as(_TOKENS, value, "a whole number of tokens, or -1 for no limit")
     return Wish(True, None if found == -1 else found)
 
 
@@ -61,7 +61,7 @@ def _effort(value: Any) -> Wish:
 
 
 def _switch(value: Any) -> Wish:
-    return Wish(thinks=True) if _read(_FLAG, value, "true or false") else Wish(True, 0)
+    return Wish(thinks=True) if read_as(FLAG, value, "true or false") else Wish(True, 0)
 
 
 def _kind(value: Any) -> Wish:
@@ -71,15 +71,15 @@ def _kind(value: Any) -> Wish:
 
 
 def _hidden(value: Any) -> Wish:
-    return Wish(hides=_read(_FLAG, value, "true or false"))
+    return Wish(hides=read_as(FLAG, value, "true or false"))
 
 
 def _shown(value: Any) -> Wish:
-    return Wish(hides=not _read(_FLAG, value, "true or false"))
+    return Wish(hides=not read_as(FLAG, value, "true or false"))
 
 
 _TOKENS = TypeAdapter(Annotated[int, Field(ge=-1, lt=2**31)])
-_FLAG = TypeAdapter(bool)
+FLAG = TypeAdapter(bool)
 _KINDS = {"enabled": True, "adaptive": True, "disabled": False}
 
 
@@ -119,8 +119,8 @@ DIALECTS = (
     ),
 )
 """Every field that names a budget beside our own. s comes from our own name, the level, or the default."""
-_HARMLESS = (("reasoning", "summary"), ("reasoning", "generate_summary"), ("reasoning", "context"))
-"""Fields in objects of the table that limit nothing; vLLM reads them, or ignores them."""
+_HARMLESS = ("summary", "generate_summary", "context")
+"""Fields of `reasoning` that limit nothing."""
 
 
 def take_wishes(body: dict[str, Any]) -> dict[str, Wish]:
@@ -145,8 +145,8 @@ def take_wishes(body: dict[str, Any]) -> dict[str, Wish]:
             if wishes[name].thinks and path[0] == _TEMPLATE:
                 holder[path[-1]] = value
     if isinstance(body.get("reasoning"), dict):
-        for path in _HARMLESS:
-            body["reasoning"].pop(path[-1], None)
+        for key in _HARMLESS:
+            body["reasoning"].pop(key, None)
     _drop_empty(body)
     try:
         unread = unread_budget(body)
@@ -169,8 +169,9 @@ def _drop_empty(body: dict[str, Any]) -> None:
             del holder[path[-1]]
 
 
-def _read(adapter: TypeAdapter[Any], value: Any, expected: str) -> Any:
-    """A value as vLLM's own models read it: "no", "off" and 0 are false, and 20.0 is 20."""
+def read_as(adapter: TypeAdapter[Any], value: Any, expected: str) -> Any:
+    """A value as vLLM's own models read it: "no", "off" and 0 are false, and 20.0 is 20. A ValueError says what was
+    found and expected."""
     try:
         return adapter.validate_python(value)
     except ValidationError:

@@ -117,6 +117,11 @@ class Levels(_Document):
                 )
         return self
 
+    @property
+    def budgets(self) -> dict[Effort, Budget]:
+        """By the levels' names."""
+        return {effort: level.budget for effort, level in self.levels.items()}
+
     def budget(self, effort: str) -> Budget:
         """The budget of a level; raises UserError when there is no such level."""
         for name, level in self.levels.items():

@@ -69,9 +69,7 @@ class _Served(NamedTuple):
             config = ServeConfiguration.load(text)
         else:
             found = levels_beside(Path(model.model))
-            config = ServeConfiguration(
-                None, {name: level.budget for name, level in found.levels.items()} if found else {}
-            )
+            config = ServeConfiguration(levels=found.budgets if found else {})
         return cls(config, Marks.of(markers), tokenizer)
 
 
@@ -211,8 +209,8 @@ class _Sender:
         *events, self._pending = (self._pending + message.get("body", b"")).split(_END)
         more = message.get("more_body", False)
         for i, event in enumerate(events):
-            is_refusal = self._start and b'"error"' in event
-            if not is_refusal and not self._reply.concerns(event):
+            is_refusal, concerns = self._start and b'"error"' in event, self._reply.concerns(event)
+            if not is_refusal and not concerns:
                 continue
             name, _, data = event.partition(_DATA)
             document = orjson.loads(data)
@@ -222,7 +220,7 @@ class _Sender:
                 self._answered, self._ended = False, True
                 await _answer(self._send, start, document)
                 return
-            if self._reply.concerns(event):
+            if concerns:
                 self._reply.edit(document)
             events[i] = name + _DATA + orjson.dumps(document)
         if more and not events:

@@ -4,7 +4,7 @@ Anthropic's API; streamed or not."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from elastic_core.engines.budgets.parameters import KEY
@@ -28,20 +28,17 @@ class Reply:
     def __init__(self, kind: Kind, count: Count, reasoning_content: bool = False) -> None:
         self._kind, self._count = kind, count
         self._named_twice = reasoning_content and kind == "chat"
-        self._edit: Callable[[dict[str, Any]], None] = {
+        self.edit: Callable[[dict[str, Any]], None] = {
             "chat": self._choices,
             "completions": self._choices,
             "responses": self._response,
             "messages": self._message,
         }[kind]
+        """Of a whole response, or an event's data."""
 
     def concerns(self, event: bytes) -> bool:
         """Whether an event of a stream is to be edited."""
         return bool(_EVENTS[self._kind].search(event) or (self._named_twice and _REASONING.search(event)))
-
-    def edit(self, document: dict[str, Any]) -> None:
-        """A whole response, or an event's data."""
-        self._edit(document)
 
     def _choices(self, document: dict[str, Any]) -> None:
         tallies, choices = self._count.tallies, document.get("choices") or ()
@@ -55,13 +52,11 @@ class Reply:
                     choice["finish_reason"] = "length"
                 choice[KEY] = self._count.told(choice["index"])
         if usage := document.get("usage"):
-            of = [tallies[choice["index"]] for choice in choices if choice["index"] in tallies]
-            sampled = _sampled(of or tallies.values())
-            usage["completion_tokens"] = sampled
-            usage["total_tokens"] = usage["prompt_tokens"] + sampled
-            usage["completion_tokens_details"] = _details(
-                usage.get("completion_tokens_details"), of or tallies.values()
-            )
+            counted = [tallies[choice["index"]] for choice in choices if choice["index"] in tallies]
+            counted = counted or list(tallies.values())
+            usage["completion_tokens"] = _sampled(counted)
+            usage["total_tokens"] = usage["prompt_tokens"] + usage["completion_tokens"]
+            usage["completion_tokens_details"] = _details(usage.get("completion_tokens_details"), counted)
 
     def _response(self, document: dict[str, Any]) -> None:
         document = document.get("response") or document
@@ -81,12 +76,11 @@ class Reply:
             usage["output_tokens"] = _sampled(self._count.tallies.values())
 
 
-def _sampled(tallies: Iterable[Tally]) -> int:
+def _sampled(tallies: Collection[Tally]) -> int:
     return sum(tally.thinking + tally.solution for tally in tallies)
 
 
-def _details(given: dict[str, Any] | None, tallies: Iterable[Tally]) -> dict[str, Any]:
-    tallies = list(tallies)
+def _details(given: dict[str, Any] | None, tallies: Collection[Tally]) -> dict[str, Any]:
     return {
         **(given or {}),
         "reasoning_tokens": sum(tally.thinking for tally in tallies),

@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter
 from pydantic.dataclasses import dataclass as validated
 
 from elastic_core.budget import Budget
 from elastic_core.engines.budgets.parameters import DROP_ONE, SOLUTION, THINK, read_budget
 from elastic_core.errors import kind_of
 from elastic_core.models.marks import Marks
-from elastic_core.serving.dialects import ARGUMENTS, OURS, Refused, Wish, take_wishes
+from elastic_core.serving.dialects import ARGUMENTS, FLAG, OURS, Refused, Wish, read_as, take_wishes
 from elastic_core.serving.levels import EFFORTS, Effort
 
 VARIABLE = "ELASTIC_SERVE"
 """Environment variable with a `ServeConfiguration`, for the middleware."""
 Kind = Literal["chat", "completions", "responses", "messages"]
 UNLIMITED_BUDGET = Budget(None, None)
-_FLAG = TypeAdapter(bool), "true or false"
+_FLAG = FLAG, "true or false"
 _NUMBER = TypeAdapter(Annotated[int, Field(ge=-(2**63), lt=2**63)]), "a whole number of 64 bits"
 _MOST: dict[Kind, tuple[str, ...]] = {
     "chat": ("max_completion_tokens", "max_tokens"),
@@ -130,9 +130,9 @@ def _read(body: dict[str, Any]) -> dict[str, Any]:
         if body.get(key) is None:
             continue
         try:
-            body[key] = adapter.validate_python(body[key])
-        except ValidationError:
-            raise Refused(f"{key} is {body[key]!r:.40}; expected {expected}") from None
+            body[key] = read_as(adapter, body[key], expected)
+        except ValueError as error:
+            raise Refused(f"{key} is {error}") from None
     arguments = body.get(ARGUMENTS)
     if not isinstance(arguments, dict | None):
         raise Refused(f"{ARGUMENTS} is {arguments!r:.40}; expected an object")

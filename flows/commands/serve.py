@@ -98,7 +98,7 @@ def command(
     levels = levels_beside(directory)
     if levels is None:
         click.echo(no_levels(name, directory))
-    offered = {effort: level.budget for effort, level in levels.levels.items()} if levels else {}
+    offered = levels.budgets if levels else {}
     config = ServeConfiguration(budget, offered, unmeasured, reasoning_content)
     # Budgets that no request could have, as a prompt takes a token at least.
     context = parameters.context(str(directory))
