@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 import polars as pl
 
@@ -22,7 +23,7 @@ class ThinkFinish(StrEnum):
     # The model wrote think-end, or had begun one of several tokens when the budget was spent, and we wrote the rest; or
     # it came to the end of its plan.
     CLOSED = "closed"
-    FORCED = "forced"  # the budget was spent and we wrote it
+    FORCED = "forced"  # the budget was spent, or a stop rule was satisfied, and we wrote it
     END_OF_TEXT = "end_of_text"  # the model stopped altogether inside its thought
     LENGTH = "length"  # cut by the total limit and never closed (vanilla truncation)
     NOT_APPLICABLE = "not_applicable"  # the strategy has no thinking phase
@@ -40,6 +41,15 @@ class BudgetExceeded(RuntimeError):
     """More tokens were sampled than the budget allows: a defect of a strategy or an engine, never of the input."""
 
 
+class Probe(NamedTuple):
+    """An answer that was drawn on the way and not given, since the thought went on: after the first `at` tokens of the
+    response `ids`, of which we wrote the first `forced`."""
+
+    at: int
+    forced: int
+    ids: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class Trajectory:
     """One response, token by token.
@@ -51,6 +61,7 @@ class Trajectory:
         dropped: sampled tokens that the strategy took out again, such as end-of-text inside a thought: (index into
             response_ids that it was sampled at, token). They count in no phase.
         turns: where roles take turns within a phase, (index into response_ids, role) of each turn's first token.
+        probes: answers that a stop rule looked at before the one that is given; in no phase and no budget, but a cost.
     """
 
     prompt_ids: tuple[int, ...]
@@ -62,6 +73,7 @@ class Trajectory:
     logprobs: tuple[float, ...] | None = None
     dropped: tuple[tuple[int, int], ...] = ()
     turns: tuple[tuple[int, str], ...] = ()
+    probes: tuple[Probe, ...] = ()
 
     def __post_init__(self) -> None:
         assert len(self.forced) == len(self.response_ids)
@@ -83,6 +95,15 @@ class Trajectory:
         ends = [at for at, _ in self.turns[1:]] + [len(self.forced)]
         turns = zip(self.turns, ends, strict=True)
         return sum(_sampled(self.forced[at:end]) for (at, role), end in turns if role in (NAVIGATOR, TRANSLATED))
+
+    @property
+    def solution_logprob(self) -> float | None:
+        """Mean log-probability of the solution's sampled tokens; None where there are none, or it was not asked for."""
+        if self.logprobs is None or self.solution_start is None:
+            return None
+        flags = zip(self.logprobs[self.solution_start :], self.forced[self.solution_start :], strict=True)
+        drawn = [logprob for logprob, forced in flags if not forced]
+        return sum(drawn) / len(drawn) if drawn else None
 
     @property
     def forced_tokens(self) -> int:
@@ -157,6 +178,8 @@ SCHEMA = pl.Schema(
         "solution_finish": pl.String(),
         "answer": pl.String(),  # null when none could be read
         "score": pl.Float64(),  # in [0, 1]
+        # Mean log-probability of the solution's sampled tokens; null where the engine was not asked for it.
+        "solution_logprob": pl.Float64(),
         "grade_status": pl.String(),
         "thinking": pl.String(),
         "solution": pl.String(),
@@ -164,6 +187,8 @@ SCHEMA = pl.Schema(
         "forced": pl.List(pl.Boolean()),
         # Sampled tokens that are not in the response: without them the memo could not be rebuilt from the table.
         "dropped": pl.List(pl.Struct({"at": pl.UInt32(), "id": pl.UInt32()})),
+        # Answers that a stop rule looked at on the way: what is drawn and paid, and not in the response. Null: none.
+        "probes": pl.List(pl.Struct({"at": pl.UInt32(), "forced": pl.UInt32(), "ids": pl.List(pl.UInt32())})),
         # Whose tokens follow from where on, where roles take turns within a phase.
         "turns": pl.List(pl.Struct({"at": pl.UInt32(), "role": pl.String()})),
         "seed": pl.Int64(),  # of the run; a request's own seed is derived from it, see elastic_core.engines.base

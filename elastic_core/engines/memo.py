@@ -14,8 +14,9 @@ twice, and rollouts get the same tokens however long each draw takes.
 
 What a draw holds depends on where it began, so without a fixed order (`Turn`) rows would differ from run to run. A
 rollout may draw from a prefix when no earlier rollout can still draw anything that bears on it: an earlier rollout goes
-on only from the prefix of its last request, so it bears on what begins with that prefix, and on what that prefix begins
-with. All else is drawn side by side, and comes out token by token as if the rollouts had run one after the other.
+on only from the prefix of its last request that was not `aside`, so it bears on what begins with that prefix, and on
+what that prefix begins with. All else is drawn side by side, and comes out token by token as if the rollouts had run
+one after the other.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class ContinuationMemo:
     async def answer(self, request: Generate, seed: int, turn: Turn) -> Completion:
         if request.budget is not None:  # The engine forces tokens of its own: those are no draws.
             return await self._draw(request, seed)
-        turn.reach(request.prefix)
+        if not request.aside:
+            turn.reach(request.prefix)
         num_drawn = 0
         while True:
             known = self.known(request)

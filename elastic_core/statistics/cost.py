@@ -167,19 +167,26 @@ def round_limits(costs: Sequence[float]) -> list[float]:
 def with_work(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Rows of a trajectory table with the columns `WORK`: the tokens of the prompt and of forced texts after which
     something was sampled; cached tokens, over all turns but the first what stood before the text that was forced in
-    between; sampled tokens, those included that a strategy took out again; and turns, how often decoding began. A
+    between; sampled tokens, those included that a strategy took out again; and turns, how often decoding began. Probes
+    of a stop rule are in all of these: each is a turn, and the thought that goes on after it is one more. A
     strategy that asks anew although nothing was forced in between, as after a think-end of the model's own, could have
     gone on in the same request, and is not charged for it."""
     read, turns, before = (pl.col(_COUNTED).struct.field(name) for name in _TURNS.to_schema())
     sampled = pl.col("think_tokens") + pl.col("solution_tokens") + pl.col("dropped").list.len()
+    probe = pl.element().struct
+    fields = probe.field("at"), probe.field("forced"), probe.field("ids").list.len()
+    at, written, length = (pl.col("probes").list.eval(each.cast(pl.Int64)).list.sum().fill_null(0) for each in fields)
+    num_probes = pl.col("probes").list.len().fill_null(0).cast(pl.Int64)
+    # Before the probe, and before the thought that goes on after it.
+    probed = 2 * (num_probes * pl.col("prompt_tokens") + at)
     # A column of its own: polars would count anew for each expression that it is part of. Elementwise: it is counted
     # shard by shard, and the flags of a whole table are never in memory.
     counted = pl.col("forced").map_batches(_turns, return_dtype=_TURNS, is_elementwise=True)
     return rows.with_columns(counted.alias(_COUNTED)).with_columns(
-        (pl.col("prompt_tokens") + read).alias("input_tokens"),
-        ((turns - 1).clip(0) * pl.col("prompt_tokens") + before).alias("cached_tokens"),
-        sampled.cast(pl.Int64).alias("output_tokens"),
-        turns.alias("turns"),
+        (pl.col("prompt_tokens") + read + written).alias("input_tokens"),
+        ((turns - 1).clip(0) * pl.col("prompt_tokens") + before + probed).alias("cached_tokens"),
+        (sampled.cast(pl.Int64) + length - written).alias("output_tokens"),
+        (turns + 2 * num_probes).alias("turns"),
     )
 
 

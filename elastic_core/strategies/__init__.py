@@ -1,19 +1,41 @@
 """Decoding strategies by name. Adding one is a file beside these and a line in STRATEGIES."""
 
+from contextlib import suppress
+
+from elastic_core.stop_rule import StopRule
 from elastic_core.strategies import budget_forcing, chat, reasonflux_zero, separate, single_pass
+from elastic_core.strategies.adaptive import adaptive
 from elastic_core.strategies.base import Completion, Decode, Finish, Generate, Sampling, Strategy, StrategyRun
 
-STRATEGIES: dict[str, Strategy] = {
-    "vanilla": single_pass.VANILLA,
-    "separate": separate.SEPARATE,
-    "separate_native": separate.SEPARATE_NATIVE,
-    "budget_forcing": budget_forcing.with_waits(0),
-    **{f"budget_forcing_wait{n}": budget_forcing.with_waits(n) for n in (1, 2, 4, 6)},
-    "l1_exact": single_pass.L1_EXACT,
-    "l1_max": single_pass.L1_MAX,
-    "unconstrained": single_pass.UNCONSTRAINED,
-    reasonflux_zero.REASONFLUX_ZERO: reasonflux_zero.WITHOUT_LIBRARY,
-    **{chat.STRATEGY.format(level): strategy for level, strategy in chat.EFFORTS.items()},
-}
+
+class _Strategies(dict[str, Strategy]):
+    """Those that have a name, and that of each stop rule by the rule's."""
+
+    def __missing__(self, name: str) -> Strategy:
+        try:
+            return adaptive(StopRule.parse(name))
+        except ValueError as error:
+            raise KeyError(name) from error
+
+    def __contains__(self, name: object) -> bool:
+        with suppress(KeyError):
+            return isinstance(name, str) and bool(self[name])
+        return False
+
+
+STRATEGIES = _Strategies(
+    {
+        "vanilla": single_pass.VANILLA,
+        "separate": separate.SEPARATE,
+        "separate_native": separate.SEPARATE_NATIVE,
+        "budget_forcing": budget_forcing.with_waits(0),
+        **{f"budget_forcing_wait{n}": budget_forcing.with_waits(n) for n in (1, 2, 4, 6)},
+        "l1_exact": single_pass.L1_EXACT,
+        "l1_max": single_pass.L1_MAX,
+        "unconstrained": single_pass.UNCONSTRAINED,
+        reasonflux_zero.REASONFLUX_ZERO: reasonflux_zero.WITHOUT_LIBRARY,
+        **{chat.STRATEGY.format(level): strategy for level, strategy in chat.EFFORTS.items()},
+    }
+)
 
 __all__ = ["STRATEGIES", "Completion", "Decode", "Finish", "Generate", "Sampling", "Strategy", "StrategyRun"]

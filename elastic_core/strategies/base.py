@@ -7,12 +7,12 @@ and in the playground. A driver answers its requests, see `elastic_core.engines.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from elastic_core.budget import Budget
 from elastic_core.models.special_tokens import Markers
-from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
+from elastic_core.trajectory import Probe, SolutionFinish, ThinkFinish, Trajectory
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Generate:
     role: str = "policy"  # which engine samples; a driver without one for the role takes the policy's
     draw: int = 0  # number of this draw from the prefix; a strategy that draws from one prefix again counts up
     budget: Budget | None = None  # for the engine to keep, from the prefix on (`separate_native`)
+    aside: bool = False  # the strategy may go on from an earlier prefix, as after a probe
 
 
 class Finish(StrEnum):
@@ -58,6 +59,8 @@ class Completion:
 
 StrategyRun = Generator[Generate, Completion, Trajectory]
 Decode = Callable[[tuple[int, ...], Budget, Markers, Sampling], StrategyRun]
+AnswerOf = Callable[[Trajectory], str | None]
+"""Reads the answer of a response; None where there is none."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +74,13 @@ class Strategy:
         roles: of its requests, "policy" alone or several that may be different models.
         prolongs: whether it goes on thinking after the model ended the thought.
         shares: whether other strategies may reuse its sampled tokens through the continuation memo. Each of its
-            requests must then begin with the prefix of the one before. A strategy that draws several times from one
-            prefix and keeps the best must not share: its choice is not distributed as a draw.
+            requests must then begin with the prefix of the one before that was not `aside`. A strategy that draws
+            several times from one prefix and keeps the best must not share: its choice is not distributed as a draw.
         thinks: whether it needs think markers; a model that lacks them is then refused.
         translates: whether its navigator samples in a tokenizer of its own. A row then has the navigator's replies in
             the solver's tokens, and not the tokens that were drawn.
         max_forced_tokens: most tokens that it writes itself; they need room in the context beside the budget.
+        reads: of a strategy that decides by answers its coroutine, from what reads them.
     """
 
     decode: Decode
@@ -88,6 +92,11 @@ class Strategy:
     thinks: bool = True
     translates: bool = False
     max_forced_tokens: Callable[[Markers], int] = lambda markers: 0
+    reads: Callable[[AnswerOf], Decode] | None = None
+
+    def reading(self, answer_of: AnswerOf) -> Strategy:
+        """Itself, with a coroutine that can read answers where it has to."""
+        return self if self.reads is None else replace(self, decode=self.reads(answer_of))
 
     def prompt(self, question: str, budget: Budget) -> str:
         """The user's message."""
@@ -106,6 +115,7 @@ class Draft:
     logprobs: list[float] = field(default_factory=list)
     dropped: list[tuple[int, int]] = field(default_factory=list)
     turns: list[tuple[int, str]] = field(default_factory=list)
+    probes: list[Probe] = field(default_factory=list)
 
     @property
     def prefix(self) -> tuple[int, ...]:
@@ -146,6 +156,19 @@ class Draft:
             tuple(self.logprobs) if self.with_logprobs else None,
             tuple(self.dropped),
             tuple(self.turns),
+            tuple(self.probes),
+        )
+
+    def fork(self) -> Draft:
+        """A draft that begins as this one does, with lists of its own."""
+        return replace(
+            self,
+            tokens=list(self.tokens),
+            forced=list(self.forced),
+            logprobs=list(self.logprobs),
+            dropped=list(self.dropped),
+            turns=list(self.turns),
+            probes=list(self.probes),
         )
 
 
@@ -154,7 +177,19 @@ def think(
 ) -> Generator[Generate, Completion, ThinkFinish]:
     """Sample a thought of at most `limit` tokens. A think-end of the model's stays, and is completed where the limit
     cuts it; its end-of-text is removed. The caller forces what is missing."""
-    begin, left = len(draft.tokens), limit
+    begin = len(draft.tokens)
+    if finish := (yield from think_on(draft, begin, limit, markers, sampling)):
+        return finish
+    rest = markers.rest_of_end(draft.tokens[begin:])
+    draft.force(rest)
+    return ThinkFinish.CLOSED if rest else ThinkFinish.FORCED
+
+
+def think_on(
+    draft: Draft, begin: int, limit: int | None, markers: Markers, sampling: Sampling
+) -> Generator[Generate, Completion, ThinkFinish | None]:
+    """Go on with a thought that began after `begin` tokens, by at most `limit`; how the model ended it, or None."""
+    left = limit
     while left != 0:
         thought = yield Generate(draft.prefix, left, (*markers.stop, *markers.end_of_text), sampling, "thinker")
         draft.sampled(thought)
@@ -167,16 +202,14 @@ def think(
         if thought.finish is Finish.LENGTH:
             break
         left = None if left is None else left - len(thought.tokens)
-    rest = markers.rest_of_end(draft.tokens[begin:])
-    draft.force(rest)
-    return ThinkFinish.CLOSED if rest else ThinkFinish.FORCED
+    return None
 
 
 def solve(
-    draft: Draft, limit: int | None, markers: Markers, sampling: Sampling
+    draft: Draft, limit: int | None, markers: Markers, sampling: Sampling, aside: bool = False
 ) -> Generator[Generate, Completion, SolutionFinish]:
     """Sample a solution of at most `limit` tokens, up to end-of-text."""
-    answer = yield Generate(draft.prefix, limit, markers.end_of_text, sampling, "solver")
+    answer = yield Generate(draft.prefix, limit, markers.end_of_text, sampling, "solver", aside=aside)
     draft.sampled(answer)
     stopped = bool(answer.tokens) and answer.tokens[-1] in markers.end_of_text
     return SolutionFinish.STOP if stopped else SolutionFinish.LENGTH

@@ -2,7 +2,7 @@
 exhausted thinking is closed with a phrase that asks for the final answer, and thinking that ends early is prolonged by
 "Wait". The answer has its own cap, s."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 from elastic_core.budget import Budget
 from elastic_core.models.special_tokens import Markers
@@ -22,11 +22,7 @@ def with_waits(num_waits: int) -> Strategy:
         draft = Draft(prompt_ids, sampling.logprobs)
         thinking = yield from _think(draft, num_waits, budget.think, markers, sampling)
         if thinking is ThinkFinish.FORCED:
-            closing = markers.closing(draft.tokens)
-            at = len(closing) - len(markers.close)
-            # The newline stands inside the thought, also where the opening has to be completed first.
-            before = markers.final_answer_before if closing[at:] == markers.close else ()
-            draft.force((*closing[:at], *before, *closing[at:]))
+            draft.force(exhausted(draft.tokens, markers))
         elif thinking is ThinkFinish.END_OF_TEXT:
             draft.force(markers.closing(draft.tokens))
         start = len(draft.tokens)
@@ -40,6 +36,15 @@ def with_waits(num_waits: int) -> Strategy:
         return num_waits * len(markers.wait) + phrase
 
     return Strategy(decode, roles=("thinker", "solver"), prolongs=num_waits > 0, max_forced_tokens=max_forced_tokens)
+
+
+def exhausted(thought: Sequence[int], markers: Markers) -> tuple[int, ...]:
+    """What s1 writes to end a thought whose budget is spent."""
+    closing = markers.closing(thought)
+    at = len(closing) - len(markers.close)
+    # The newline stands inside the thought, also where the opening has to be completed first.
+    before = markers.final_answer_before if closing[at:] == markers.close else ()
+    return (*closing[:at], *before, *closing[at:])
 
 
 def _think(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from elastic_core.engines.base import Engine, Limited, RequestFailed, drive
 from elastic_core.engines.memo import ContinuationMemo, MemoCounts, OfTurn, Prefix, Turn, run_in_order
+from elastic_core.rewards.reading import answer_reader
 from elastic_core.strategies import Completion, Generate, Sampling, Strategy
 from elastic_core.sweep.grid import Cell, checkpoints
 from elastic_core.sweep.models import Prompts, Questions
@@ -150,7 +151,7 @@ class _Run:
         names = checkpoints(self.plan.model)
         engines = {name: _SlotEngine(slot, slot.on.replica[name]) for name in set(names.values())}
         memos = {name: ContinuationMemo(engine, self.counts) for name, engine in engines.items()}
-        if unit.resumed:
+        if unit.resumed and not self.sampling.logprobs:  # Rows do not have those of every token.
             translates = any(self.strategy(cell).translates for cell in unit.cells)
             rebuilt = {names["solver"]: memos[names["solver"]]} if translates else memos
             learn(rebuilt, self.stored.rows(unit), self.prompts, unit.problem, self.sampling)
@@ -163,8 +164,11 @@ class _Run:
             if self.max_response_tokens is not None:
                 mine = {role: Limited(engine, self.max_response_tokens) for role, engine in mine.items()}
             prompt, reason = self.prompts.ids(unit.problem, cell.strategy, cell.budget), ""
+            answer_of = answer_reader(self.rows.tokenizer, self.rows.markers, unit.problem.grader)
             for _ in range(ATTEMPTS):
-                rollout = self.strategy(cell).decode(prompt, cell.budget, self.rows.markers, self.sampling)
+                rollout = (
+                    self.strategy(cell).reading(answer_of).decode(prompt, cell.budget, self.rows.markers, self.sampling)
+                )
                 try:
                     return await drive(rollout, mine, unit.seed)
                 except RequestFailed as error:

@@ -18,6 +18,7 @@ import polars as pl
 from elastic_core.budget import Budget
 from elastic_core.errors import nearest
 from elastic_core.statistics.estimates import without_seed
+from elastic_core.stop_rule import ADAPTIVE, StopRule
 from elastic_core.strategies import STRATEGIES
 from elastic_core.strategies.chat import EFFORTS, STRATEGY
 
@@ -99,8 +100,11 @@ def build_cells(
                 raise ValueError(f'"{entry}" appears twice among the {name} of the sweep')
     for strategy in every_strategy(strategies, chosen):
         if strategy not in STRATEGIES:
+            if strategy.startswith(ADAPTIVE):
+                StopRule.parse(strategy)  # It says what is wrong with the rule.
             hint = nearest(strategy, STRATEGIES)
-            raise ValueError(f'no strategy "{strategy}"{hint}; expected one of {", ".join(STRATEGIES)}')
+            known = [*STRATEGIES, f"a stop rule like {ADAPTIVE}_agree2_every16"]
+            raise ValueError(f'no strategy "{strategy}"{hint}; expected one of {", ".join(known)}')
     cells = [
         Cell(model, benchmark, strategy, budget)
         for model in models
@@ -129,10 +133,12 @@ def _possible(model: str, strategies: Sequence[str]) -> list[str]:
     return possible
 
 
-def _size(cell: Cell) -> tuple[float, float, float, bool]:
-    """Of equal budgets, a strategy with one request comes first: its draw holds what others draw in several."""
+def _size(cell: Cell) -> tuple[bool, float, float, float, bool]:
+    """Of equal budgets, a strategy with one request comes first: its draw holds what others draw in several. One that
+    probes comes after all budgets: most of its probes are their answers, and are drawn side by side."""
     think, solution = (inf if limit is None else limit for limit in (cell.budget.think, cell.budget.solution))
-    return think + solution, think, solution, STRATEGIES[cell.strategy].roles == ("policy",)
+    strategy = STRATEGIES[cell.strategy]
+    return strategy.reads is None, think + solution, think, solution, strategy.roles == ("policy",)
 
 
 def problem_digest(benchmark: str, problem: str) -> str:

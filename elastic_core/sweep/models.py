@@ -4,6 +4,7 @@ starts."""
 from __future__ import annotations
 
 import copy
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,7 +134,7 @@ def sweep_models(
             )
         navigator, (tokenizer, markers) = (loaded[0], loaded[1]) if translates else (None, loaded[0])
         guided = {REASONFLUX_ZERO: templates.strategy(tokenizer, markers, navigator)} if templates else {}
-        prompts = Prompts(tokenizer, STRATEGIES | guided)
+        prompts = Prompts(tokenizer, ChainMap(guided, STRATEGIES))
         context = contexts[-1] if translates else min(contexts)
         limit = request.get("max_response_tokens")
         _check_context(cells, problems, prompts, markers, context, limit)

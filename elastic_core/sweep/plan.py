@@ -32,7 +32,7 @@ BLOCK = 256
 _SAMPLE = ["benchmark", "problem", "sample"]
 _RESUMED_COLUMNS = [
     *_SAMPLE, "model", "strategy", "think_budget", "solution_budget", "think_tokens", "response_ids", "forced",
-    "dropped", "turns",
+    "dropped", "turns", "probes",
 ]  # fmt: skip
 
 
@@ -218,10 +218,16 @@ def learn(
         prompt = prompts.ids(problem, strategy, Budget(row["think_budget"], row["solution_budget"]))
         response = tuple(row["response_ids"])
         names = checkpoints(row["model"])
-        for phase, at, ids in draws(row):
+        pieces = [(phase, response[:at], ids) for phase, at, ids in draws(row)]
+        for probe in row["probes"] or ():
+            written = probe["forced"]
+            pieces.append(
+                ("solver", (*response[: probe["at"]], *probe["ids"][:written]), tuple(probe["ids"][written:]))
+            )
+        for phase, before, ids in pieces:
             memo = memos.get(names.get("policy") or names.get(phase, ""))
             if memo is not None:
-                memo.learn(prompt + response[:at], ids, sampling)
+                memo.learn(prompt + before, ids, sampling)
 
 
 def draws(row: Mapping[str, Any]) -> Iterator[tuple[str, int, tuple[int, ...]]]:

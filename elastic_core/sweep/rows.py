@@ -88,6 +88,7 @@ class RowBuilder:
         forced_thinking = forced_before[splits] - forced_before[begins]
         forced_solution = forced_before[ends] - forced_before[splits]
         dropped, turns = [each.dropped for each in trajectories], [each.turns for each in trajectories]
+        probes = [[probe._asdict() for probe in each.probes] or None for each in trajectories]
         dropped_at, dropped_ids = np.array(list(chain.from_iterable(dropped)), np.uint32).reshape(-1, 2).T
         turns_at = pa.array([at for row in turns for at, _ in row], pa.uint32())
         roles = pa.array([role for row in turns for _, role in row], pa.large_string())
@@ -101,6 +102,8 @@ class RowBuilder:
             "forced": pa.LargeListArray.from_arrays(bounds, forced),
             "dropped": _structs(dropped, at=dropped_at, id=dropped_ids),
             "turns": _structs(turns, at=turns_at, role=roles),
+            "probes": probes,
+            "solution_logprob": [each.solution_logprob for each in trajectories],
         }
 
 
@@ -122,7 +125,7 @@ class ChatRows(RowBuilder):
             "forced": [each.forced for each in trajectories],
             **dict.fromkeys(("forced_tokens", "navigator_tokens"), [0] * count),
             **dict.fromkeys(("dropped", "turns"), [[]] * count),
-            "response_ids": [None] * count,
+            **dict.fromkeys(("response_ids", "probes", "solution_logprob"), [None] * count),
         }
 
 

@@ -22,7 +22,8 @@ _T, _S = pl.col("think_budget"), pl.col("solution_budget")
 _STRATEGY = pl.col("strategy")
 _GUIDED = _STRATEGY == "reasonflux_zero"
 _WAITS = _STRATEGY.str.contains("wait")
-_BY_PHASE = _GUIDED | _STRATEGY.str.starts_with("separate") | _STRATEGY.str.starts_with("budget_forcing")
+_STOPPED = _STRATEGY.str.starts_with("adaptive")
+_BY_PHASE = _GUIDED | _STOPPED | _STRATEGY.str.contains("^(separate|budget_forcing)")
 
 RULES = {
     "the thinking keeps t": ~_BY_PHASE | _T.is_null() | (_THINK <= _T),
@@ -31,11 +32,20 @@ RULES = {
     "L1-Exact keeps 2 (t + s)": (_STRATEGY != "l1_exact") | (_THINK + _SOLUTION <= 2 * (_T + _S)),
     "L1-Max keeps its cap": (_STRATEGY != "l1_max") | (_THINK + _SOLUTION <= MAX_CAP),
     "only strategies that close thoughts force tokens": _BY_PHASE | (_FORCED == 0),
-    "a closed thought needs no forced token": (pl.col("think_finish") != "closed") | (_FORCED == 0) | _WAITS | _GUIDED,
-    "a thought is forced exactly at t": (pl.col("think_finish") != "forced") | _WAITS | _T.is_null() | (_THINK == _T),
+    "a closed thought needs no forced token, but to complete a mark at t": (pl.col("think_finish") != "closed")
+    | (_FORCED == 0)
+    | (_THINK == _T).fill_null(False)
+    | _WAITS
+    | _GUIDED
+    | _STOPPED,
+    "a thought is forced exactly at t": (pl.col("think_finish") != "forced")
+    | _WAITS
+    | _STOPPED
+    | _T.is_null()
+    | (_THINK == _T),
     "with think-end forced, all of s is there": ~_STRATEGY.is_in(["separate", "separate_native"])
     | (pl.col("think_finish") == "closed")
-    | (_FORCED == 1),
+    | (_FORCED >= 1),
     "the navigator's tokens are a part of the thinking": pl.col("navigator_tokens").is_between(0, _THINK),
     "the score is in [0, 1]": pl.col("score").is_between(0, 1).fill_null(False),
 }

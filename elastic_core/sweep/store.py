@@ -102,7 +102,10 @@ class TrajectoryStore:
         if shards is not None:
             wanted = set(shards)
             files = [file for file in files if str(file) in wanted]
-        return pl.scan_parquet(files, glob=False) if files else pl.LazyFrame(schema=SCHEMA)
+        if not files:
+            return pl.LazyFrame(schema=SCHEMA)
+        # Shards of an earlier version lack columns that may be null.
+        return pl.scan_parquet(files, glob=False, schema=SCHEMA, missing_columns="insert")
 
     def read(self) -> pl.DataFrame:
         return self.scan().collect()
@@ -155,7 +158,7 @@ class TrajectoryStore:
         """Replace every shard by `change` of it, one after the other; keys stay. Raises as `locked`."""
         with locked(self.directory):
             for shard in self.shards():
-                before = pl.read_parquet(shard)
+                before = self.scan([str(shard)]).collect()
                 rows = change(before)
                 assert rows.schema == SCHEMA and rows.select(_KEY).equals(before.select(_KEY))
                 self._write(rows, shard)

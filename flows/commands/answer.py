@@ -26,6 +26,7 @@ from elastic_core.errors import UserError, first_line
 from elastic_core.models.marks import Marks
 from elastic_core.models.special_tokens import Markers, chat_prompt, load_markers
 from elastic_core.rewards import Grade, GradingFailed, grade
+from elastic_core.rewards.reading import answer_reader
 from elastic_core.rewards.response import response_text
 from elastic_core.seeds import sample_seed
 from elastic_core.strategies import STRATEGIES, Completion, Generate, Sampling, Strategy
@@ -149,6 +150,8 @@ class Follower:
 
     async def generate(self, request: Generate, seed: int) -> Completion:
         """See `Engine`."""
+        if request.aside:  # Seen once it is the answer.
+            return await self._thought.memo.generate(request, seed)
         # What the request's prefix has beyond the sequence so far was forced by the strategy.
         pairs = zip(self._sequence, request.prefix, strict=False)
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
@@ -221,6 +224,7 @@ class Attempt:
             marks = loaded.markers if NAVIGATOR not in strategy.roles else None
             self.follower, self.state = Follower(thought, prompt, marks), "running"
             sampling = Sampling(settings.temperature, settings.top_p)
+            strategy = strategy.reading(answer_reader(loaded.tokenizer, loaded.markers, problem.grader))
             rollout = strategy.decode(prompt, self.budget, loaded.markers, sampling)
             seed = sample_seed(settings.seed, problem.benchmark, problem.id, sample)
             self.trajectory = await drive(rollout, {"policy": self.follower}, seed)

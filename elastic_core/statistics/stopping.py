@@ -1,0 +1,430 @@
+"""Stop rules held against a trajectory table, without drawing anything: a sample's thought is the same at all budgets,
+so its answer at every rung is known, and a rule is a fold over rows.
+
+Rungs are the limited budgets of `separate`; the last of a sample's answers is that without a limit (`FREE`), where a
+rule leads that never stops. What a rule costs are the row where it stops, and every probe before: its tokens sampled
+and forced, and what the engine reads again for it, and for the thought that goes on afterwards.
+
+A rule is compared with the *mixture* of fixed budgets at equal cost: two neighbours on their concave hull, one drawn
+for each response. It can be had without a rule. The hull is the best of these rows, partly by luck, which is to the
+disadvantage of the rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from elastic_core.rewards.reading import spelled
+from elastic_core.statistics.cost import WORK, CostModel
+from elastic_core.statistics.estimates import FREE, ratio_of_means, seed_keys
+from elastic_core.statistics.intervals import simultaneous
+from elastic_core.statistics.which_budget import SERVED
+from elastic_core.stop_rule import Stop, StopRule
+from elastic_core.trajectory import ThinkFinish
+
+CHEAP = "budget_forcing"
+"""The strategy whose rows are probes of a rule that asks "Final Answer:"."""
+COLUMNS = (
+    "benchmark", "problem", "sample", "strategy", "think_budget", "solution_budget", "prompt_tokens", "think_tokens",
+    "forced_tokens", "solution_tokens", "think_finish", "answer", "score", "solution_logprob", *WORK,
+)  # fmt: skip
+"""What is read of a trajectory table."""
+_SAMPLE = ["benchmark", "problem"]
+REASONS = list(Stop)
+
+
+class NotComparable(ValueError):
+    """The rows do not hold one thought at several budgets."""
+
+
+@dataclass(frozen=True)
+class Probes:
+    """What is drawn when a thought is probed, by sample and rung, shape (samples, rungs): the answer as a number, -1
+    where there is none; the geometric mean probability of its tokens, nan where it is not known; and its `WORK`, with
+    that of the thought which goes on, shape (samples, rungs, 4)."""
+
+    answers: np.ndarray
+    sure: np.ndarray
+    work: np.ndarray
+
+
+@dataclass(frozen=True)
+class Thoughts:
+    """The samples of a model, each one thought whose answer is known at every rung and without a limit.
+
+    Attributes:
+        rungs: thinking budgets in tokens, ascending, shape (rungs,).
+        place: of each sample its problem's number, shape (samples,), and `seed` that of its training.
+        names: benchmark and problem, by number.
+        scores: in [0, 1], shape (samples, rungs + 1); the last column is without a limit.
+        work: of the row at each rung, shape (samples, rungs + 1, 4), see `WORK`.
+        closed: whether the thought had ended by itself by a rung, shape (samples, rungs).
+        drawn: tokens of the thought at each rung, shape (samples, rungs + 1).
+        own: the answer that `separate` gives there.
+        cheap: that to "Final Answer:", by its cap in tokens, as far as it was measured.
+    """
+
+    rungs: np.ndarray
+    place: np.ndarray
+    seed: np.ndarray
+    names: list[tuple[str, str]]
+    scores: np.ndarray
+    work: np.ndarray
+    closed: np.ndarray
+    drawn: np.ndarray
+    own: Probes
+    cheap: dict[int, Probes]
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.place)
+
+    def by_problem(self, values: np.ndarray) -> np.ndarray:
+        """Means over samples, shape (seeds, problems, ...), of values by sample, shape (samples, ...)."""
+        sums = np.zeros((self.seed.max() + 1, len(self.names), *values.shape[1:]))
+        counts = np.zeros(sums.shape[:2])
+        np.add.at(sums, (self.seed, self.place), values)
+        np.add.at(counts, (self.seed, self.place), 1)
+        return sums / counts.reshape(*counts.shape, *[1] * (values.ndim - 1))
+
+    def of_problems(self, problems: np.ndarray) -> Thoughts:
+        """The samples of some problems, by number."""
+        kept = np.isin(self.place, problems)
+        parts = {name: getattr(self, name)[kept] for name in ("seed", "scores", "work", "closed", "drawn")}
+        renumbered = np.full(len(self.names), -1)
+        renumbered[problems] = np.arange(len(problems))
+        return replace(
+            self,
+            place=renumbered[self.place[kept]],
+            names=[self.names[number] for number in problems],
+            own=_kept(self.own, kept),
+            cheap={cap: _kept(probes, kept) for cap, probes in self.cheap.items()},
+            **parts,
+        )
+
+
+def _kept(probes: Probes, kept: np.ndarray) -> Probes:
+    return Probes(probes.answers[kept], probes.sure[kept], probes.work[kept])
+
+
+def read_thoughts(rows: pl.DataFrame, solution: int | None = None) -> Thoughts:
+    """The thoughts of one model, from rows of a trajectory table with `COLUMNS`; samples that lack a rung are left out.
+    `solution` is the solution budget, the largest unless given. NotComparable where there are no two rungs, nothing
+    without a limit, or the rows of a sample are not one thought."""
+    key = [*_SAMPLE, "sample", *seed_keys(rows)]
+    limited = rows.filter(pl.col("think_budget").is_not_null())
+    served, free = limited.filter(strategy=SERVED), rows.filter(strategy=FREE)
+    if solution is None and not served.is_empty():
+        solution = served["solution_budget"].max()  # type: ignore[assignment]
+    served = served.filter(pl.col("solution_budget").eq_missing(solution))
+    rungs = served["think_budget"].unique().sort()
+    if len(rungs) < 2 or free.is_empty():
+        raise NotComparable(
+            f"stop rules need {SERVED} under two thinking budgets or more, and {FREE}; found {len(rungs)} budgets and "
+            f"{free.height} rows of {FREE}"
+        )
+    whole = _complete(served, key, len(rungs)).join(_complete(free, key, 1), on=key, how="semi", nulls_equal=True)
+    if len(key) > 3:  # Every training has the same problems.
+        seeds_there = pl.col(key[3]).n_unique()
+        whole = whole.filter(seeds_there.over(_SAMPLE) == seeds_there)
+    if whole.is_empty():
+        raise NotComparable(f"no sample has rows of {SERVED} at all {len(rungs)} thinking budgets and of {FREE}")
+    asked = limited.filter(pl.col("think_budget").is_in(rungs.implode()), strategy=CHEAP)
+    cheap = {
+        cap: _of_samples(rows, whole) for (cap,), rows in asked.partition_by("solution_budget", as_dict=True).items()
+    }
+    ladder, last = _of_samples(served, whole), _of_samples(free, whole)
+    shape = whole.height, len(rungs)
+    samples = last.select(key)
+    names = samples.select(_SAMPLE).unique(maintain_order=True)
+    place = samples.join(names.with_row_index("place"), on=_SAMPLE, maintain_order="left")["place"].to_numpy()
+    seeds = samples[key[-1]].rank("dense").to_numpy() - 1 if len(key) > 3 else np.zeros(shape[0], int)
+    drawn = _grid(ladder, "think_tokens", shape)
+    finish = ladder["think_finish"].to_numpy().reshape(shape)
+    forced = _grid(ladder, "forced_tokens", shape)
+    closed = (finish == ThinkFinish.END_OF_TEXT) | ((finish == ThinkFinish.CLOSED) & (forced == 0))
+    # Once closed, a thought is the same at every larger budget.
+    if (closed[:, :-1] & ((drawn[:, :-1] != drawn[:, 1:]) | ~closed[:, 1:])).any():
+        raise NotComparable(
+            'rows of one sample are of different thoughts; expected a sweep with sharing = "memo", where they share it'
+        )
+    texts = chain.from_iterable(each["answer"].unique() for each in (ladder, *cheap.values()))
+    codes = {answer: spelled(answer) for answer in texts}
+    numbers = {text: number for number, text in enumerate(sorted(filter(None, set(codes.values()))))}
+    number_of = {answer: numbers.get(text or "", -1) for answer, text in codes.items()}
+    return Thoughts(
+        rungs=rungs.to_numpy(),
+        place=place.astype(int),
+        seed=seeds.astype(int),
+        names=names.rows(),
+        scores=np.column_stack([_grid(ladder, "score", shape), last["score"].to_numpy()]),
+        work=np.concatenate([_work(ladder, shape), _work(last, (shape[0], 1))], axis=1),
+        closed=closed,
+        drawn=np.column_stack([drawn, last["think_tokens"].to_numpy()]),
+        own=_probes(ladder, shape, number_of),
+        cheap={
+            cap: _probes(rows, shape, number_of) for cap, rows in cheap.items() if cap and rows.height == ladder.height
+        },
+    )
+
+
+def _complete(rows: pl.DataFrame, key: list[str], size: int) -> pl.DataFrame:
+    """The samples that have so many rows."""
+    return rows.group_by(key).len().filter(len=size).select(key)
+
+
+def _of_samples(rows: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
+    """The rows of these samples, sorted by sample and budget."""
+    found = rows.join(samples, on=samples.columns, how="semi", nulls_equal=True)
+    return found.sort(*samples.columns, "think_budget", nulls_last=True)
+
+
+def _grid(rows: pl.DataFrame, column: str, shape: tuple[int, int]) -> np.ndarray:
+    return rows[column].cast(pl.Float64).to_numpy().reshape(shape)
+
+
+def _work(rows: pl.DataFrame, shape: tuple[int, int]) -> np.ndarray:
+    return np.stack([_grid(rows, name, shape) for name in WORK], axis=-1)
+
+
+def _probes(rows: pl.DataFrame, shape: tuple[int, int], number_of: dict[str | None, int]) -> Probes:
+    answers = np.array([number_of[answer] for answer in rows["answer"]]).reshape(shape)
+    before = _grid(rows, "prompt_tokens", shape) + _grid(rows, "think_tokens", shape)
+    # Two turns: the probe, and the thought that goes on, which both read again what stands before them.
+    parts = _grid(rows, "forced_tokens", shape), 2 * before, _grid(rows, "solution_tokens", shape), np.full(shape, 2.0)
+    return Probes(answers, np.exp(_grid(rows, "solution_logprob", shape)), np.stack(parts, axis=-1))
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Where a rule ends each sample, as a column of `Thoughts.scores`; how many probes it drew that are not the
+    response; why it ended, as the place in `Stop`, -1 where the thought ended by itself or had no limit; and what the
+    probes cost that are not the response, shape (samples,)."""
+
+    column: np.ndarray
+    num_probes: np.ndarray
+    reason: np.ndarray
+    probing: np.ndarray
+
+
+def fold(
+    thoughts: Thoughts, rule: StopRule, model: CostModel, rho: float | None = None, limit: int | None = None
+) -> Folded:
+    """What a rule does with every sample: `StopRule.stops`, for all samples at once.
+
+    Args:
+        model: the cost of a probe, from its work.
+        rho: or else its price, as a share of the tokens from the rung before.
+        limit: the thinking budget, a rung; None: thoughts that the rule does not stop end by themselves.
+
+    Raises:
+        NotComparable: where the table lacks a rung of the rule, or what its probes need.
+    """
+    wanted = set(rule.rungs(limit if limit is not None else int(thoughts.rungs[-1]) + 1))
+    if missing := sorted(wanted - set(thoughts.rungs.tolist())):
+        raise NotComparable(f"{rule} probes at {missing[0]} tokens, where the table has no budget")
+    probes = thoughts.own if rule.probe is None else thoughts.cheap.get(rule.probe)
+    if probes is None:
+        raise NotComparable(
+            f"{rule} needs rows of {CHEAP} at every thinking budget with {rule.probe} tokens of solution"
+        )
+    if rule.sure is not None and np.isnan(probes.sure).all():
+        raise NotComparable(f"{rule} needs probabilities of answers: sweep with --set sweep.logprobs=true")
+    count, last = thoughts.num_samples, len(thoughts.rungs)
+    column, reason = np.full(count, last), np.full(count, -1)
+    num_probes, probing = np.zeros(count, int), np.zeros(count)
+    thinks, run = np.ones(count, bool), np.zeros(count, int)
+    before, previous = np.full(count, -1), 0
+    seen: list[np.ndarray] = []
+    twice = np.zeros(count, bool)
+    priced = probes.work @ _prices(model)
+    for place, rung in enumerate(thoughts.rungs.tolist()):
+        ended = thinks & thoughts.closed[:, place]
+        column[ended], thinks = place, thinks & ~ended
+        if rung == limit:
+            column[thinks], thinks = place, np.zeros(count, bool)
+        if rung not in wanted:
+            continue
+        answer = probes.answers[:, place]
+        given = answer >= 0
+        run = np.where(given & (answer == before), run + 1, given.astype(int))
+        twice |= given & np.any([answer == other for other in seen], axis=0) if seen else False
+        seen.append(np.where(given, answer, -2))
+        before = answer
+        agreed = np.zeros(count, bool) if rule.agree is None else run >= rule.agree
+        sure = given & (probes.sure[:, place] >= rule.sure / 100) if rule.sure is not None else ~given & given
+        gave_up = ~twice if rule.give_up is not None and rung >= rule.give_up else ~given & given
+        stops = thinks & (agreed | sure | gave_up)
+        reason[stops] = np.select([agreed, sure], [0, 1], 2)[stops]
+        column[stops] = place
+        # The last probe of its own is the response, and in its row already.
+        paid = thinks & ~stops if rule.probe is None else thinks
+        cost = priced[:, place] if rho is None else np.full(count, rho * (rung - previous) * model.output)
+        probing += np.where(paid, cost, 0)
+        num_probes += paid
+        thinks, previous = thinks & ~stops, rung
+    return Folded(column, num_probes, reason, probing)
+
+
+def _prices(model: CostModel) -> np.ndarray:
+    return np.array([model.input, model.cached_input, model.output, model.turn])
+
+
+def fixed_costs(thoughts: Thoughts, model: CostModel) -> np.ndarray:
+    """Of each sample's row at each rung and without a limit, shape (samples, rungs + 1)."""
+    return thoughts.work @ _prices(model)
+
+
+def stopped_scores(thoughts: Thoughts, folded: Folded) -> np.ndarray:
+    """By sample."""
+    return thoughts.scores[np.arange(thoughts.num_samples), folded.column]
+
+
+def stopped_costs(thoughts: Thoughts, folded: Folded, model: CostModel) -> np.ndarray:
+    """By sample, probes included."""
+    return fixed_costs(thoughts, model)[np.arange(thoughts.num_samples), folded.column] + folded.probing
+
+
+def probe_price(thoughts: Thoughts, probes: Probes, model: CostModel) -> float:
+    """What a probe costs as measured, in rungs (ρ): its mean cost over that of the tokens between two rungs."""
+    asked = ~thoughts.closed
+    if not asked.any():
+        return float("nan")
+    steps = np.broadcast_to(np.diff(thoughts.rungs, prepend=0), asked.shape)
+    return float((probes.work @ _prices(model))[asked].mean() / (steps[asked].mean() * model.output))
+
+
+def mixture(thoughts: Thoughts, model: CostModel, cost: float) -> np.ndarray:
+    """Scores by sample of the mixture of fixed budgets that costs so much on average: on the concave hull of accuracy
+    over cost, by linear interpolation; at most its dearest, at least its cheapest."""
+    costs = thoughts.by_problem(fixed_costs(thoughts, model)).mean(axis=(0, 1))
+    means = thoughts.by_problem(thoughts.scores).mean(axis=(0, 1))
+    hull = _hull(costs, means)
+    at = min(max(cost, costs[hull[0]]), costs[hull[-1]])
+    above = next(i for i, place in enumerate(hull) if costs[place] >= at)
+    if above == 0:
+        return thoughts.scores[:, hull[0]]
+    low, high = hull[above - 1], hull[above]
+    share = (at - costs[low]) / (costs[high] - costs[low])
+    return (1 - share) * thoughts.scores[:, low] + share * thoughts.scores[:, high]
+
+
+def _hull(costs: np.ndarray, means: np.ndarray) -> list[int]:
+    """Places on the upper concave hull, from the cheapest to the most accurate."""
+    hull: list[int] = []
+    for place in sorted(range(len(costs)), key=lambda i: (costs[i], -means[i])):
+        if hull and means[place] <= means[hull[-1]]:
+            continue
+        while len(hull) > 1 and _slope(costs, means, hull[-2], hull[-1]) <= _slope(costs, means, hull[-1], place):
+            hull.pop()
+        hull.append(place)
+    return hull
+
+
+def _slope(costs: np.ndarray, means: np.ndarray, first: int, second: int) -> float:
+    return float((means[second] - means[first]) / (costs[second] - costs[first]))
+
+
+def rules_of(thoughts: Thoughts) -> list[StopRule]:
+    """The rules that are tried on a table: 2 and 3 answers in a row from every rung on, and from the first rung every
+    second one; giving up at each rung; where they were measured, cheap probes, and sure answers at five levels."""
+    agreeing = [_rule(thoughts, agree=agree, start=start) for agree in (2, 3) for start in probed(thoughts)]
+    found = [*agreeing, *(_rule(thoughts, agree=agree, every=2) for agree in (2, 3))]
+    found += [_rule(thoughts, agree=2, give_up=rung) for rung in probed(thoughts)]
+    found += [replace(rule, probe=cap) for cap in thoughts.cheap for rule in agreeing]
+    if not np.isnan(thoughts.own.sure).all():
+        sure = [_rule(thoughts, sure=percent) for percent in (50, 70, 90, 95, 99)]
+        found += [*sure, *(replace(rule, agree=2) for rule in sure)]
+    return list(dict.fromkeys(found))
+
+
+def probed(thoughts: Thoughts) -> list[int]:
+    """Rungs at which a thought has begun."""
+    return [rung for rung in thoughts.rungs.tolist() if rung > 0]
+
+
+def _rule(
+    thoughts: Thoughts,
+    every: int = 1,
+    start: int = 0,
+    agree: int | None = None,
+    sure: int | None = None,
+    give_up: int | None = None,
+) -> StopRule:
+    """A rule that probes at the rungs from `start` on, or at every second one, in the shorter one of both forms."""
+    rungs = [rung for rung in probed(thoughts) if rung >= start][::every]
+    rule = StopRule(agree, sure, give_up, at=tuple(rungs))
+    step = rungs[0] if len(rungs) == 1 else rungs[1] - rungs[0]
+    if rungs == list(range(rungs[0], rungs[-1] + 1, step)) and rungs[0] % step == 0:
+        return replace(rule, at=(), every=step, start=rungs[0] if rungs[0] > step else 0, end=rungs[-1])
+    return rule
+
+
+_ESTIMATES = ("saved", "difference", "gain")
+OUTCOMES = pl.Schema(
+    {
+        "rule": pl.String(),
+        "budget": pl.Int64(),
+        **dict.fromkeys(("accuracy", "cost"), pl.Float64()),
+        **{f"{name}{end}": pl.Float64() for name in _ESTIMATES for end in ("", "_low", "_high")},
+        **dict.fromkeys(("probes", "stopped", *(str(reason).replace(" ", "_") for reason in REASONS)), pl.Float64()),
+        **dict.fromkeys(("num_problems", "num_trajectories"), pl.Int64()),
+    }
+)
+"""Of `outcomes`."""
+
+
+def outcomes(thoughts: Thoughts, rules: Sequence[StopRule], model: CostModel, rho: float | None = None) -> pl.DataFrame:
+    """Every fixed budget and every rule, each with accuracy and cost; what it saves of a response without a budget, as
+    a share; its difference in accuracy from that; and of rules the `gain` over the mixture of fixed budgets at equal
+    cost. Differences are paired by problem, in [-1, 1]; the intervals of all rules' gains hold together, and so do
+    those of all differences.
+
+    A row for each in schema `OUTCOMES`, cheapest first: `rule` is null of a fixed budget, and `budget` null of a rule
+    and of no budget; `probes` is the mean number that are not the response, `stopped` the share that a rule ended, and
+    the shares by reason.
+    """
+    free = thoughts.by_problem(thoughts.scores[:, -1])
+    fixed = fixed_costs(thoughts, model)
+    free_cost = thoughts.by_problem(fixed[:, -1])
+    found: list[dict[str, Any]] = []
+    scored, mixed = [], []
+    for place, rung in enumerate([*thoughts.rungs.tolist(), None]):
+        found.append({"rule": None, "budget": rung})
+        scored.append((thoughts.by_problem(thoughts.scores[:, place]), thoughts.by_problem(fixed[:, place])))
+    for rule in rules:
+        folded = fold(thoughts, rule, model, rho)
+        costs = stopped_costs(thoughts, folded, model)
+        scores = thoughts.by_problem(stopped_scores(thoughts, folded))
+        scored.append((scores, thoughts.by_problem(costs)))
+        mean = float(scored[-1][1].mean())
+        mixed.append(scores - thoughts.by_problem(mixture(thoughts, model, mean)))
+        shares = [float((folded.reason == number).mean()) for number in range(len(REASONS))]
+        named = {str(reason).replace(" ", "_"): share for reason, share in zip(REASONS, shares, strict=True)}
+        found.append({"rule": str(rule), "probes": float(folded.num_probes.mean()), "stopped": sum(shares), **named})
+    rows = [2 * thoughts.num_samples] * len(found)
+    differences = simultaneous([scores - free for scores, _ in scored], rows)
+    gains = simultaneous(mixed, rows[: len(mixed)]) if mixed else []
+    for row, (scores, costs), difference in zip(found, scored, differences, strict=True):
+        ratio, low, high = ratio_of_means(costs, free_cost)
+        row |= {"accuracy": float(scores.mean()), "cost": float(costs.mean())}
+        row |= {"saved": 1 - ratio, "saved_low": 1 - high, "saved_high": 1 - low}
+        row |= difference.columns("difference")
+        row |= {"num_problems": len(thoughts.names), "num_trajectories": thoughts.num_samples}
+    for row, gain in zip(found[-len(gains) :] if gains else [], gains, strict=True):
+        row |= gain.columns("gain")
+    return pl.DataFrame(found, OUTCOMES, orient="row").sort("cost", "rule", nulls_last=True)
+
+
+def oracle(thoughts: Thoughts, model: CostModel) -> tuple[float, float]:
+    """Accuracy and mean cost where each sample ends at the cheapest of its best answers: no rule can do better."""
+    costs = fixed_costs(thoughts, model)
+    best = thoughts.scores.max(axis=1)
+    cheapest = np.where(thoughts.scores == best[:, None], costs, np.inf).min(axis=1)
+    return float(thoughts.by_problem(best).mean()), float(thoughts.by_problem(cheapest).mean())

@@ -1,0 +1,102 @@
+"""Thinking that ends when its answers agree: the thought is probed at rungs, and goes on until a rule is satisfied or
+its budget is spent (Dynasor-CoT: Fu et al. 2024, arXiv 2412.20993; DEER: Yang et al. 2025, arXiv 2504.15895).
+
+At each rung the thought is closed as `separate` closes it, and a solution is drawn. Where the rule is satisfied that is
+the response, the one that `separate` would have given at that budget. Else the thought goes on as if nothing had been
+drawn. So in a sweep with `separate` at the rungs, the memo has every draw already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+from math import exp
+
+from elastic_core.budget import Budget
+from elastic_core.models.special_tokens import Markers
+from elastic_core.stop_rule import StopRule
+from elastic_core.strategies.base import (
+    AnswerOf,
+    Completion,
+    Decode,
+    Draft,
+    Generate,
+    Sampling,
+    Strategy,
+    StrategyRun,
+    solve,
+    think_on,
+)
+from elastic_core.strategies.budget_forcing import exhausted
+from elastic_core.trajectory import Probe, ThinkFinish, Trajectory
+
+
+def adaptive(rule: StopRule) -> Strategy:
+    """The strategy of a rule. Probes are charged apart (`Trajectory.probes`); what is given keeps t and s."""
+
+    def reads(answer_of: AnswerOf) -> Decode:
+        def decode(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
+            sampling = replace(sampling, logprobs=sampling.logprobs or rule.sure is not None)
+            draft = Draft(prompt_ids, sampling.logprobs)
+            answers: list[str | None] = []
+            for rung in rule.rungs(budget.think):
+                finish = yield from think_on(draft, 0, rung - len(draft.tokens), markers, sampling)
+                if finish is not None or len(draft.tokens) < rung:  # The context is full.
+                    return (yield from _answer(draft, finish, budget, markers, sampling))
+                probe = yield from _probe(draft, rule, budget, markers, sampling)
+                answers.append(answer_of(probe))
+                sure = None if probe.solution_logprob is None else exp(probe.solution_logprob)
+                if rule.stops(rung, answers, sure):
+                    if rule.probe is None:
+                        return probe.check(budget)
+                    draft.probes.append(_aside(draft, probe))
+                    return (yield from _answer(draft, None, budget, markers, sampling))
+                draft.probes.append(_aside(draft, probe))
+            left = None if budget.think is None else budget.think - len(draft.tokens)
+            finish = yield from think_on(draft, 0, left, markers, sampling)
+            return (yield from _answer(draft, finish, budget, markers, sampling))
+
+        return decode
+
+    def unread(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
+        raise AssertionError("a rule decides by answers; take the strategy by `reading`")
+
+    def max_forced_tokens(markers: Markers) -> int:
+        phrase = 0 if rule.probe is None else len(markers.final_answer_after) + len(markers.final_answer_before)
+        return markers.max_forced + phrase + (rule.probe or 0)
+
+    return Strategy(unread, roles=("thinker", "solver"), max_forced_tokens=max_forced_tokens, reads=reads)
+
+
+def _answer(
+    draft: Draft, finish: ThinkFinish | None, budget: Budget, markers: Markers, sampling: Sampling, aside: bool = False
+) -> Generator[Generate, Completion, Trajectory]:
+    """Close the thought, as `separate` does, and solve."""
+    if finish is not ThinkFinish.CLOSED:
+        rest = markers.rest_of_end(draft.tokens) if finish is None else ()
+        draft.force(rest or markers.closing(draft.tokens))
+        finish = ThinkFinish.CLOSED if rest else finish or ThinkFinish.FORCED
+    start = len(draft.tokens)
+    solution = yield from solve(draft, budget.solution, markers, sampling, aside)
+    return draft.finish(start, finish, solution).check(budget)
+
+
+def _probe(
+    draft: Draft, rule: StopRule, budget: Budget, markers: Markers, sampling: Sampling
+) -> Generator[Generate, Completion, Trajectory]:
+    """What the thought would answer if it ended here."""
+    fork = draft.fork()
+    if rule.probe is None:
+        return (yield from _answer(fork, None, budget, markers, sampling, aside=True))
+    rest = markers.rest_of_end(draft.tokens)
+    fork.force(rest or exhausted(draft.tokens, markers))
+    start = len(fork.tokens)
+    fork.force(() if rest else markers.final_answer_after)
+    solution = yield from solve(fork, rule.probe, markers, sampling, aside=True)
+    return fork.finish(start, ThinkFinish.FORCED, solution)
+
+
+def _aside(draft: Draft, probe: Trajectory) -> Probe:
+    at = len(draft.tokens)
+    forced = next((i for i, ours in enumerate(probe.forced[at:]) if not ours), len(probe.forced) - at)
+    return Probe(at, forced, probe.response_ids[at:])
