@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,17 +18,19 @@ from elastic_core.rewards.truth import LETTERS
 from elastic_core.statistics.accuracy import paired_differences
 from elastic_core.statistics.at_k import Parallel, parallel_problems
 from elastic_core.statistics.budgets import anytime_accuracy, anytime_differences, falls, marginal_accuracy
-from elastic_core.statistics.cost import best_under
+from elastic_core.statistics.cost import CostModel, best_under
 from elastic_core.statistics.curves import area_differences
 from elastic_core.statistics.estimates import seeds_as_one, without_seed
 from elastic_core.statistics.responses import is_cut, response_kind, response_kinds, thinking_spent
+from elastic_core.statistics.stop_frontier import OUTCOMES, outcomes, rules_of
+from elastic_core.statistics.stopping import NotComparable, read_thoughts
 from elastic_core.statistics.which_budget import advised_budgets, budget_advice, cheapest_within, choose_budgets
 from elastic_core.sweep.sound import Whole, check_rows, whole_samples
 from elastic_core.system.files import replacing, write_csv, write_text
 from reports import verdict as sentences
 from reports.claims import evaluate_claims, pairs_to_compare
 from reports.content import ReportContent, ReportFigure, ReportSources, ReportTable, Verdict
-from reports.figures import Sheet, accuracy, differences, model_colours, strategy_styles, tokens, training
+from reports.figures import Sheet, accuracy, differences, model_colours, stopping, strategy_styles, tokens, training
 from reports.page import render_markdown, write_page
 from reports.summary import (
     BASE,
@@ -44,6 +47,7 @@ from reports.summary import (
 from reports.tables import budgets as budget_tables
 from reports.tables import comparisons, published
 from reports.tables import costs as cost_tables
+from reports.tables import stopping as stop_tables
 from reports.wording import ordered
 
 FIGURES, TABLES = "figures", "tables"
@@ -164,7 +168,19 @@ class _Budgets:
         self.under = best_under(found.problems, of_unit)
         self.within = cheapest_within(self.advised, found.problems, guessed)
         self.on = main_model(summary["model"])
+        self.stopping = _stopping(found.rows, self.on, of_unit[self.on])
         self.to_set = sentences.settings(choices, summary, self.on, margin, self.unit)
+
+
+def _stopping(rows: pl.DataFrame, on: str, model: CostModel) -> pl.DataFrame:
+    """`outcomes` of stop rules for a model on each benchmark; none where the rows do not tell."""
+    found = [pl.DataFrame(schema={"benchmark": pl.String, "model": pl.String, **OUTCOMES})]
+    for (benchmark,), part in rows.filter(model=on).partition_by("benchmark", as_dict=True).items():
+        with suppress(NotComparable):
+            thoughts = read_thoughts(part)
+            frame = outcomes(thoughts, rules_of(thoughts), model)
+            found.append(frame.select(pl.lit(str(benchmark)).alias("benchmark"), pl.lit(on).alias("model"), pl.all()))
+    return pl.concat(found)
 
 
 def _collect(sources: ReportSources, directory: Path) -> ReportContent:
@@ -239,6 +255,7 @@ def _figures(sources: ReportSources, found: _Found, budgets: _Budgets, directory
         accuracy.accuracy_vs_tokens(found.beside, sheet, star, found.theirs),
         accuracy.accuracy_vs_budget(found.summary, sheet, star),
         accuracy.pareto_frontier(budgets.priced, budgets.chosen, sheet, budgets.unit),
+        stopping.stop_frontier(budgets.stopping, sheet, budgets.unit),
         differences.paired(found.by_model, sheet, "model", found.first_model),
         differences.paired(found.by_strategy, sheet, "strategy", found.first_strategy),
         accuracy.training_ablation(found.summary, sheet, found.trainings),
@@ -260,6 +277,7 @@ def _tables(sources: ReportSources, found: _Found, budgets: _Budgets) -> list[Re
         budget_tables.within_points(budgets.within, unit),
         budget_tables.advice(budgets.chosen, budgets.costs[unit], unit),
         cost_tables.frontier(budgets.priced, budgets.chosen, unit),
+        stop_tables.stop_rules(budgets.stopping, unit),
         budget_tables.falls(found.hurt),
         budget_tables.anytime(found.anytime, distribution),
         budget_tables.anytime_compared(anytime_differences(found.problems, found.pairs, distribution), distribution),

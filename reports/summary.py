@@ -59,8 +59,8 @@ SWAP = ">"
 """Between the thinker and the solver of a pair of models that answer together."""
 
 _READ = (
-    *KEY, "think_tokens", "forced_tokens", "solution_tokens", "navigator_tokens", "think_finish", "answer", "score",
-    "grade_status", *WORK,
+    *KEY, "prompt_tokens", "think_tokens", "forced_tokens", "solution_tokens", "navigator_tokens", "think_finish",
+    "answer", "score", "solution_logprob", "grade_status", *WORK,
 )  # fmt: skip
 
 _MEANS: dict[str, tuple[str, Callable[[pl.DataFrame, str], Estimate]]] = {

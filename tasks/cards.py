@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from elastic_core.errors import UserError, nearest
-from elastic_core.serving.choice import COLUMNS, Choice, choose_levels
+from elastic_core.serving.choice import COLUMNS, Choice, certificate_needs, choose_levels
 from elastic_core.serving.levels import LEVELS, Levels, read_levels
 from elastic_core.statistics.estimates import FREE
+from elastic_core.statistics.intervals import LEVEL
 from elastic_core.statistics.which_budget import SERVED, Reason
 from elastic_core.sweep.grid import split_model
 from elastic_core.sweep.table import SweepTable
@@ -60,7 +61,7 @@ class Cards:
         if name is None or name not in measured_models(table.scan().filter(self.rows)):
             return []
         if not file.exists() or read_levels(file).table != hash_files(table.shards()):
-            measured_levels(table, name, [], self.margin, self.rows)[0].write(file)
+            measured_levels(table, name, [], Promise(self.margin), self.rows)[0].write(file)
         return [file]
 
     def write_all(self, checkpoints: Iterable[Path], tracker: Tracker) -> None:
@@ -95,19 +96,77 @@ def measured_models(rows: pl.LazyFrame) -> list[str]:
     return [name for name in names if len(split_model(name)) == 1]
 
 
+class Promise(NamedTuple):
+    """What the highest level is to keep: at most `margin` below responses without a limit, in [0, 1], with a
+    certificate whose promise is broken with a chance of `level`; `required`: or there are no levels."""
+
+    margin: float
+    level: float = LEVEL
+    required: bool = False
+
+
 def measured_levels(
-    table: SweepTable, model: str, benchmarks: Sequence[str], margin: float, *wanted: pl.Expr
+    table: SweepTable,
+    model: str,
+    benchmarks: Sequence[str],
+    promise: Promise,
+    *wanted: pl.Expr,
+    calibration: SweepTable | None = None,
 ) -> tuple[Levels, Choice]:
     """The effort levels of one of `measured_models`, and how they were chosen.
 
     Args:
         benchmarks: to choose by; none is all that the model was measured on.
-        margin: in [0, 1], as of `choose_levels`.
         wanted: which rows; all without any.
+        calibration: table to certify on instead.
 
     Raises:
-        UserError: when the model was not measured on one of the benchmarks, or under no budget on all of them.
+        UserError: when the model was not measured on one of the benchmarks, or under no budget on all of them; when a
+            promise is required that these problems cannot give.
     """
+    found, chosen = _rows(table, model, benchmarks, *wanted)
+    other = None
+    if calibration is not None:
+        if table.manifest.models.get(model) != calibration.manifest.models.get(model):
+            raise UserError(f"{calibration.directory}: its {model} has other weights than that of {table.directory}")
+        other, _ = _rows(calibration, model, chosen)
+    choice = choose_levels(found, promise.margin, promise.level, promise.required, other)
+    if promise.required and not choice.certified:
+        raise UserError(_refused(choice, promise, found if other is None else other))
+    sampling = table.manifest.settings
+    levels = Levels(
+        model=model,
+        weights=table.manifest.models.get(model, model),  # A store on its own calls a model by its fingerprint.
+        table=hash_files(table.shards()),
+        benchmarks=chosen,
+        strategy=SERVED,
+        temperature=sampling.get("temperature"),
+        top_p=sampling.get("top_p"),
+        margin=promise.margin,
+        confidence=1 - promise.level if choice.certified else None,
+        calibration=None if calibration is None else hash_files(calibration.shards()),
+        loss=None if isinstance(choice.rule, Reason) else choice.rule,
+        date=datetime.now(UTC).date(),
+        levels=choice.levels,
+    )
+    return levels, choice
+
+
+def _refused(choice: Choice, promise: Promise, rows: pl.DataFrame) -> str:
+    """Why nothing is certified, and what would help."""
+    points, confidence = f"{100 * promise.margin:g} points", f"{100 * (1 - promise.level):g} %"
+    least, enough = certificate_needs(rows, promise.margin, promise.level)
+    there = rows.n_unique(["benchmark", "problem"])
+    why = str(choice.rule).replace("the margin", points)
+    more = f"about {enough:,} problems like these would do" if enough else "more problems like these would not do"
+    return (
+        f"no certificate of {points} with {confidence}: {why}; there are {there:,} problems, without any loss it takes "
+        f"{least:,}, and {more}. Measure more problems, or give a larger --risk or a smaller --confidence"
+    )
+
+
+def _rows(table: SweepTable, model: str, benchmarks: Sequence[str], *wanted: pl.Expr) -> tuple[pl.DataFrame, list[str]]:
+    """A model's rows that were measured on all of the benchmarks, and these."""
     columns = list(dict.fromkeys((*KEY, "think_finish", *COLUMNS)))
     served = pl.all_horizontal(_LIMITED)
     found = sound_rows(table, columns, pl.col("model") == model, served | (pl.col("strategy") == FREE), *wanted)
@@ -126,19 +185,4 @@ def measured_levels(
             f"{table.directory}: no budget was measured on all of {', '.join(chosen)}; give --benchmark with one of "
             "them, or finish the sweep"
         )
-    choice = choose_levels(found, margin)
-    sampling = table.manifest.settings
-    levels = Levels(
-        model=model,
-        weights=table.manifest.models.get(model, model),  # A store on its own calls a model by its fingerprint.
-        table=hash_files(table.shards()),
-        benchmarks=chosen,
-        strategy=SERVED,
-        temperature=sampling.get("temperature"),
-        top_p=sampling.get("top_p"),
-        margin=margin,
-        loss=None if isinstance(choice.rule, Reason) else choice.rule,
-        date=datetime.now(UTC).date(),
-        levels=choice.levels,
-    )
-    return levels, choice
+    return found, chosen

@@ -1,9 +1,9 @@
 """Which budgets become effort levels, by the rule of `elastic_core.statistics.which_budget`.
 
-`high` is the budget that the rule chooses, or where it chooses none the most accurate one as measured. The levels below
-it are budgets on the frontier of accuracy and tokens, as measured, that are cheaper: `minimal` is the cheapest of all;
-`low` and `medium` are the cheapest with a third and two thirds of the accuracy that `high` has over `minimal`. A budget
-that fits two names has the higher one, so there may be fewer levels than names.
+`high` is the budget or stop rule that the rule chooses, or where it chooses none the most accurate budget as measured.
+The levels below it are budgets on the frontier of accuracy and tokens, as measured, that are cheaper: `minimal` is the
+cheapest of all; `low` and `medium` are the cheapest with a third and two thirds of the accuracy that `high` has over
+`minimal`. A budget that fits two names has the higher one, so there may be fewer levels than names.
 
 A level's accuracy is cross-fitted: the problems are split into halves, and each half is scored under the budget that is
 chosen by the other half. The accuracy of the chosen budget itself would be partly the luck it was chosen for. The
@@ -13,6 +13,8 @@ two the folds' choices share problems, which makes the estimate vary by more tha
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
@@ -22,15 +24,24 @@ import polars as pl
 from elastic_core.serving.levels import EFFORTS, Effort, Gain, Level
 from elastic_core.statistics.accuracy import mean_score
 from elastic_core.statistics.budgets import comparable, differences_together
-from elastic_core.statistics.cost import on_frontier, p95
+from elastic_core.statistics.cost import WORK, on_frontier, p95
 from elastic_core.statistics.estimates import FREE, mean_tokens, problem_table
-from elastic_core.statistics.intervals import Estimate
-from elastic_core.statistics.which_budget import MARGIN, SERVED, Reason, budget_advice, choose_budgets
+from elastic_core.statistics.intervals import LEVEL, Estimate
+from elastic_core.statistics.stopping import NotComparable, certifiable, read_thoughts, stopped_rows
+from elastic_core.statistics.which_budget import (
+    MARGIN,
+    SERVED,
+    NonInferiority,
+    Reason,
+    budget_advice,
+    choose_budgets,
+    problems_to_certify,
+)
 from elastic_core.trajectory import BUDGET, CELL
 
 COLUMNS = (
-    "benchmark", "problem", "strategy", *BUDGET, "score", "prompt_tokens", "think_tokens", "solution_tokens",
-    "forced_tokens",
+    "benchmark", "problem", "sample", "strategy", *BUDGET, "score", "answer", "prompt_tokens", "think_tokens",
+    "solution_tokens", "forced_tokens", "think_finish", "solution_logprob",
 )  # fmt: skip
 """What is read of a trajectory table."""
 _SHARES: dict[Effort, float] = {"minimal": 0, "low": 1 / 3, "medium": 2 / 3}
@@ -41,52 +52,62 @@ _SEED = 0
 _POOLED = {"model": pl.lit("model"), "benchmark": pl.lit("all")}
 """A model's problems of all benchmarks, as one place of `choose_budgets`."""
 
-_Cell = tuple[int, int]
-"""Thinking and solution budget."""
+_Cell = tuple[str, int | None, int | None]
+"""Strategy (`SERVED`, or a stop rule's), thinking and solution budget."""
+_CELL = ["strategy", *BUDGET]
 
 
 class Choice(NamedTuple):
     """Levels from the cheapest to the dearest. `num_budgets` that have as many problems as any were compared;
     `num_frontier` of them are on the frontier; `left_out` more have fewer problems. `rule` is the accuracy of `high`
-    over responses without a limit, with one-sided 95 % bounds, where the rule chose it, else why it chose none."""
+    over responses without a limit, with one-sided 95 % bounds, where the rule chose it, else why it chose none;
+    `certified` whether that is a promise. `num_rules` stop rules were candidates too."""
 
     levels: dict[Effort, Level]
     num_budgets: int
     num_frontier: int
     left_out: int
     rule: Gain | Reason
+    certified: bool = False
+    num_rules: int = 0
 
 
-def choose_levels(rows: pl.DataFrame, margin: float = MARGIN) -> Choice:
+def choose_levels(
+    rows: pl.DataFrame,
+    margin: float = MARGIN,
+    level: float = LEVEL,
+    only_certified: bool = False,
+    calibration: pl.DataFrame | None = None,
+) -> Choice:
     """The effort levels of one model.
 
     Args:
         rows: of a trajectory table, of one model, with `COLUMNS`: limited budgets of `SERVED`, and responses without a
             limit as far as there are any. A problem counts the same whichever benchmark it is of.
         margin: in [0, 1], of accuracy.
+        level: of a certificate: the chance that its promise is broken.
+        only_certified: what is only shown to be within the margin is no reason to choose it.
+        calibration: rows of another table of the model, by which `high` is chosen instead of these.
 
     Raises:
         ValueError: on no rows, or a score that is missing or outside [0, 1].
     """
-    work = {
-        "input_tokens": pl.col("prompt_tokens") + pl.col("forced_tokens"),
-        "cached_tokens": pl.lit(0),
-        "output_tokens": pl.col("think_tokens") + pl.col("solution_tokens"),
-        "turns": pl.lit(1),
-    }
-    tokens = pl.sum_horizontal("think_tokens", "solution_tokens", "forced_tokens").cast(pl.Float64)
-    name = pl.concat_str("benchmark", "problem", separator="/")
-    rows = rows.with_columns(**work, tokens=tokens, problem=name).with_columns(**_POOLED)
-    problems = problem_table(rows, ["score", "tokens", *work], CELL)
-    limited = problems.filter(strategy=SERVED)
-    sides = {_budget(side): side for side in comparable(limited, *BUDGET)}
-    whole = next(iter(sides.values())).select("problem")
-    free = problems.filter(strategy=FREE).join(whole, on="problem", how="semi")
-    problems = pl.concat([*sides.values(), *([free] if free.height == whole.height else [])])
-    chosen, num_frontier, rule = _chosen(problems, margin)
-    crossed = _cross_fitted(problems, sides, chosen, margin)
+    rows = _with_rules(rows)
+    problems, sides = _problems(rows)
+    held = problems
+    if calibration is not None:
+        cells = problems.select(_CELL).unique()
+        held = _problems(_with_rules(calibration))[0].join(cells, on=_CELL, how="semi", nulls_equal=True)
+    rule = _ruled(held, margin, level, only_certified)
+    chosen, num_frontier = _chosen(problems, rule)
+
+    def of_half(half: pl.DataFrame) -> dict[Effort, _Cell]:
+        return _chosen(half, rule if calibration is not None else _ruled(half, margin, level, only_certified))[0]
+
+    crossed = _cross_fitted(problems, sides, chosen, of_half)
     # Accuracy of the first over the second of each two budgets.
-    pairs, gains = list(combinations(sides, 2)), {}
+    budgets = [cell for cell in sides if cell[0] == SERVED]
+    pairs, gains = list(combinations(dict.fromkeys([*budgets, *chosen.values()]), 2)), {}
     together = differences_together([(sides[first], sides[second]) for first, second in pairs])
     for (first, second), one in zip(pairs, together, strict=True):
         mean, low, high = (round(value, 6) for value in one[:3])
@@ -95,37 +116,90 @@ def choose_levels(rows: pl.DataFrame, margin: float = MARGIN) -> Choice:
     below = {upper: gains[chosen[upper], chosen[lower]] for lower, upper in pairwise(chosen)}
     levels = {effort: _level(sides[cell], rows, crossed[effort], below.get(effort)) for effort, cell in chosen.items()}
     loss = rule if isinstance(rule, Reason) else Gain(**{end: round(rule[name], 6) for end, name in _LOSS.items()})
-    return Choice(levels, len(sides), num_frontier, limited.n_unique(BUDGET) - len(sides), loss)
+    num_measured = rows.filter(strategy=SERVED).n_unique(BUDGET)
+    certified = not isinstance(rule, Reason) and rule["verdict"] == NonInferiority.CERTIFIED
+    return Choice(
+        levels, len(budgets), num_frontier, num_measured - len(budgets), loss, certified, len(sides) - len(budgets)
+    )
 
 
-def _chosen(problems: pl.DataFrame, margin: float) -> tuple[dict[Effort, _Cell], int, dict[str, Any] | Reason]:
-    """Which budgets become levels, from the cheapest to the dearest; how many are on the frontier; what the rule says.
-    All cells have the same problems."""
-    sides = problems.filter(strategy=SERVED).partition_by(BUDGET)
-    means = [(*_budget(side), mean_score(side).mean, mean_tokens(side, "tokens").mean) for side in sides]
-    cells = pl.DataFrame(means, [*BUDGET, "accuracy", "tokens"], orient="row").sort("tokens", *BUDGET)
-    accuracy = {row[:2]: row[2] for row in cells.iter_rows()}
-    tokens = {row[:2]: row[3] for row in cells.iter_rows()}
-    frontier = cells.filter(on_frontier("tokens", "accuracy")).select(BUDGET).rows()
-    rule = choose_budgets(budget_advice(problems, margin=margin), problems)["model", "all"]
-    high = frontier[-1] if isinstance(rule, Reason) else (rule["think_budget"], rule["solution_budget"])
+def certificate_needs(rows: pl.DataFrame, margin: float, level: float) -> tuple[int, int | None]:
+    """How many problems a certificate takes where nothing is lost, and how many like these would give one to something
+    that saves; None where none would. Rows and margin as of `choose_levels`."""
+    advice = budget_advice(_problems(_with_rules(rows))[0], margin=margin, level=level)
+    return problems_to_certify(advice, margin, level)
+
+
+def _with_rules(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows with what they cost, as of one benchmark; and with those of the stop rules that can be certified, where the
+    rows hold one thought at several budgets."""
+    work = {
+        "input_tokens": pl.col("prompt_tokens") + pl.col("forced_tokens"),
+        "cached_tokens": pl.lit(0),
+        "output_tokens": pl.col("think_tokens") + pl.col("solution_tokens"),
+        "turns": pl.lit(1),
+    }
+    name = pl.concat_str("benchmark", "problem", separator="/")
+    rows = rows.with_columns(**work, problem=name).with_columns(**_POOLED)
+    found = [rows.select(_READ)]
+    with suppress(NotComparable):
+        thoughts = read_thoughts(rows)
+        rules = certifiable(thoughts)
+        found += [stopped_rows(thoughts, rule).with_columns(model=pl.lit("model")).select(_READ) for rule in rules]
+    tokens = pl.col("input_tokens") + pl.col("output_tokens") - pl.col("prompt_tokens")
+    return pl.concat(found, how="vertical_relaxed").with_columns(tokens=tokens.cast(pl.Float64))
+
+
+_READ = [*CELL, "problem", "sample", "score", "prompt_tokens", *WORK]
+
+
+def _problems(rows: pl.DataFrame) -> tuple[pl.DataFrame, dict[_Cell, pl.DataFrame]]:
+    """The problem table of budgets and rules that have all problems, and of responses without a limit if they have; and
+    the sides that may be levels."""
+    problems = problem_table(rows, ["score", "tokens", *WORK], CELL)
+    offered = problems.filter(pl.col("strategy") != FREE)
+    sides = {_cell(side): side for side in comparable(offered, *_CELL)}
+    whole = next(iter(sides.values())).select("problem")
+    free = problems.filter(strategy=FREE).join(whole, on="problem", how="semi")
+    return pl.concat([*sides.values(), *([free] if free.height == whole.height else [])]), sides
+
+
+def _ruled(problems: pl.DataFrame, margin: float, level: float, only_certified: bool) -> dict[str, Any] | Reason:
+    """What the rule says of a problem table."""
+    advice = budget_advice(problems, margin=margin, level=level)
+    return choose_budgets(advice, problems, only_certified=only_certified)["model", "all"]
+
+
+def _chosen(problems: pl.DataFrame, rule: dict[str, Any] | Reason) -> tuple[dict[Effort, _Cell], int]:
+    """What becomes levels, from the cheapest to the dearest, and how many budgets are on the frontier. All cells have
+    the same problems."""
+    sides = {_cell(side): side for side in problems.filter(pl.col("strategy") != FREE).partition_by(_CELL)}
+    accuracy = {cell: mean_score(side).mean for cell, side in sides.items()}
+    tokens = {cell: mean_tokens(side, "tokens").mean for cell, side in sides.items()}
+    served = [[*cell, accuracy[cell], tokens[cell]] for cell in sides if cell[0] == SERVED]
+    cells = pl.DataFrame(served, [*_CELL, "accuracy", "tokens"], orient="row").sort("tokens", *BUDGET)
+    frontier = cells.filter(on_frontier("tokens", "accuracy")).select(_CELL).rows()
+    high = frontier[-1] if isinstance(rule, Reason) else tuple(rule[name] for name in _CELL)
     cheaper = [cell for cell in frontier if tokens[cell] < tokens[high]]
-    lowest = accuracy[frontier[0]]
+    lowest = accuracy[(*cheaper, high)[0]]
     chosen: dict[_Cell, Effort] = {}
     for effort, share in _SHARES.items():
         least = lowest + share * (accuracy[high] - lowest)
         chosen[next((cell for cell in cheaper if accuracy[cell] >= least), high)] = effort
     chosen[high] = "high"
-    return {effort: cell for cell, effort in chosen.items()}, len(frontier), rule
+    return {effort: cell for cell, effort in chosen.items()}, len(frontier)
 
 
-def _budget(side: pl.DataFrame) -> _Cell:
-    think, solution = side.select(BUDGET).row(0)
-    return think, solution
+def _cell(side: pl.DataFrame) -> _Cell:
+    strategy, think, solution = side.select(_CELL).row(0)
+    return strategy, think, solution
 
 
 def _cross_fitted(
-    problems: pl.DataFrame, sides: dict[_Cell, pl.DataFrame], chosen: dict[Effort, _Cell], margin: float
+    problems: pl.DataFrame,
+    sides: dict[_Cell, pl.DataFrame],
+    chosen: dict[Effort, _Cell],
+    of_half: Callable[[pl.DataFrame], dict[Effort, _Cell]],
 ) -> dict[Effort, Estimate]:
     """Accuracy of each level where every problem is scored under the budget that the level has by the other half of the
     problems. A level that is missing there is the next higher one."""
@@ -136,7 +210,7 @@ def _cross_fitted(
         first = pl.Series(random.permutation(names.height) % 2 == 0)
         halves = names.filter(first), names.filter(~first)
         others = [
-            _chosen(problems.join(half, on="problem", how="semi"), margin)[0] if half.height else chosen
+            of_half(problems.join(half, on="problem", how="semi")) if half.height else chosen
             for half in reversed(halves)
         ]
         for effort, estimates in found.items():
@@ -153,11 +227,13 @@ def _cross_fitted(
 
 
 def _level(side: pl.DataFrame, rows: pl.DataFrame, accuracy: Estimate, gain: Gain | None) -> Level:
-    think, solution = _budget(side)
-    responses = rows.filter(strategy=SERVED, think_budget=think, solution_budget=solution)
+    strategy, think, solution = _cell(side)
+    responses = rows.join(side.select(*_CELL, "problem"), on=[*_CELL, "problem"], how="semi", nulls_equal=True)
+    assert solution is not None, "levels are chosen of limited budgets"
     return Level(
         think=think,
         solution=solution,
+        rule=None if strategy == SERVED else strategy,
         accuracy=round(accuracy.mean, 6),
         accuracy_low=round(accuracy.low, 6),
         accuracy_high=round(accuracy.high, 6),
@@ -165,5 +241,5 @@ def _level(side: pl.DataFrame, rows: pl.DataFrame, accuracy: Estimate, gain: Gai
         num_problems=accuracy.num_problems,
         num_samples=int(side["num_samples"].min()),  # type: ignore[arg-type]
         tokens_mean=round(mean_tokens(side, "tokens").mean, 6),
-        tokens_p95=p95(responses.join(side, on="problem", how="semi"), "tokens").mean,
+        tokens_p95=p95(responses, "tokens").mean,
     )

@@ -10,10 +10,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from elastic_core.budget import Budget
 from elastic_core.errors import UserError
+from elastic_core.stop_rule import StopRule
 from elastic_core.system.files import write_text
 from elastic_core.system.fingerprint import model_fingerprint
 
@@ -43,10 +44,12 @@ class Gain(_Document):
 class Level(_Document):
     """A budget, and what was measured under it."""
 
-    think: int = Field(ge=0)
-    """Most tokens of the thought."""
+    think: int | None = Field(ge=0)
+    """Most tokens of the thought; None where only the rule ends it."""
     solution: int = Field(ge=1)
     """Most tokens of the solution."""
+    rule: str | None = None
+    """The stop rule that ends the thought (`elastic_core.stop_rule`), if there is one."""
     accuracy: float = Field(ge=0, le=1)
     """avg@k: the mean over problems of the mean score of their samples; cross-fitted (`elastic_core.serving.choice`),
     so not that by which the budget was chosen."""
@@ -67,6 +70,18 @@ class Level(_Document):
     @property
     def budget(self) -> Budget:
         return Budget(self.think, self.solution)
+
+    @property
+    def shown(self) -> str:
+        """For a person."""
+        return f"{self.rule}, {self.budget}" if self.rule else str(self.budget)
+
+    @field_validator("rule")
+    @classmethod
+    def _rule(cls, rule: str | None) -> str | None:
+        if rule is not None:
+            StopRule.parse(rule)
+        return rule
 
     @model_validator(mode="after")
     def _within(self) -> Level:
@@ -98,6 +113,10 @@ class Levels(_Document):
     """See `temperature`."""
     margin: float = Field(ge=0, le=1)
     """How far below responses without a limit `high` may be, where one is shown to be so near."""
+    confidence: float | None = Field(None, ge=0, le=1)
+    """That `high` is certified with to be so near; None where it is not."""
+    calibration: str | None = None
+    """sha256 as of `table`, of the table that it was certified on, if that is another."""
     loss: Gain | None = None
     """Accuracy of `high` over responses without a limit, with one-sided 95 % bounds, where it is the budget that the
     rule chooses (`elastic_core.statistics.which_budget`). None where that chooses none, and `high` is the most accurate

@@ -24,9 +24,11 @@ def harm_p_value(losses: np.ndarray, margin: float, level: float) -> float:
 
     Args:
         losses: one per problem, in [-1, 1], shape (problems,), in an order that does not depend on them.
-        margin: in (0, 1).
+        margin: in (0, 1]; with 1 nothing is promised, and the p-value is 0.
         level: that the p-value is to be held against; the bets aim at it (their equation 17), and every level is valid.
     """
+    if margin >= 1:
+        return 0.0
     values, bound = (1 + losses) / 2, (1 + margin) / 2
     weight, total, squares = _PRIOR_PROBLEMS, _PRIOR_PROBLEMS / 2, _PRIOR_PROBLEMS * _PRIOR_VARIANCE
     capital = most = 0.0  # logarithms
@@ -45,13 +47,11 @@ def problems_at_least(margin: float, level: float) -> int:
     return math.ceil(math.log(1 / level) / math.log1p(_STAKE / (1 - bound) * (bound - 0.5)))
 
 
-def problems_for(losses: np.ndarray, margin: float, level: float, most: int = 100_000) -> int | None:
-    """How many problems like these would show it, in whole rounds of them; None where `most` would not."""
-    values = losses
-    while len(values) <= most:
-        if harm_p_value(values, margin, level) <= level:
-            return len(values)
-        values = np.concatenate([values, values if len(values) < most / 2 else losses])
-        if len(values) > most:
-            return None
+def problems_for(losses: np.ndarray, margin: float, level: float, most: int) -> int | None:
+    """How many problems like these would show it, as a multiple of theirs by a power of two; None where `most` would
+    not."""
+    while len(losses) <= most:
+        if harm_p_value(losses, margin, level) <= level:
+            return len(losses)
+        losses = np.tile(losses, 2)
     return None

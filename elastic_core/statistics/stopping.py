@@ -4,26 +4,19 @@ so its answer at every rung is known, and a rule is a fold over rows.
 Rungs are the limited budgets of `separate`; the last of a sample's answers is that without a limit (`FREE`), where a
 rule leads that never stops. What a rule costs are the row where it stops, and every probe before: its tokens sampled
 and forced, and what the engine reads again for it, and for the thought that goes on afterwards.
-
-A rule is compared with the *mixture* of fixed budgets at equal cost: two neighbours on their concave hull, one drawn
-for each response. It can be had without a rule. The hull is the best of these rows, partly by luck, which is to the
-disadvantage of the rule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from elastic_core.rewards.reading import spelled
-from elastic_core.statistics.cost import WORK, CostModel
-from elastic_core.statistics.estimates import FREE, ratio_of_means, seed_keys
-from elastic_core.statistics.intervals import simultaneous
+from elastic_core.statistics.cost import WORK
+from elastic_core.statistics.estimates import FREE, seed_keys
 from elastic_core.statistics.which_budget import SERVED
 from elastic_core.stop_rule import Stop, StopRule
 from elastic_core.trajectory import ThinkFinish
@@ -60,6 +53,7 @@ class Thoughts:
 
     Attributes:
         rungs: thinking budgets in tokens, ascending, shape (rungs,).
+        samples: benchmark, problem, sample, prompt_tokens and solution_budget of each.
         place: of each sample its problem's number, shape (samples,), and `seed` that of its training.
         names: benchmark and problem, by number.
         scores: in [0, 1], shape (samples, rungs + 1); the last column is without a limit.
@@ -71,6 +65,7 @@ class Thoughts:
     """
 
     rungs: np.ndarray
+    samples: pl.DataFrame
     place: np.ndarray
     seed: np.ndarray
     names: list[tuple[str, str]]
@@ -101,6 +96,7 @@ class Thoughts:
         renumbered[problems] = np.arange(len(problems))
         return replace(
             self,
+            samples=self.samples.filter(pl.Series(kept)),
             place=renumbered[self.place[kept]],
             names=[self.names[number] for number in problems],
             own=_kept(self.own, kept),
@@ -160,6 +156,7 @@ def read_thoughts(rows: pl.DataFrame, solution: int | None = None) -> Thoughts:
     number_of = {answer: numbers.get(text or "", -1) for answer, text in codes.items()}
     return Thoughts(
         rungs=rungs.to_numpy(),
+        samples=last.select(*key, "prompt_tokens").with_columns(solution_budget=pl.lit(solution, pl.Int32)),
         place=place.astype(int),
         seed=seeds.astype(int),
         names=names.rows(),
@@ -204,8 +201,8 @@ def _probes(rows: pl.DataFrame, shape: tuple[int, int], number_of: dict[str | No
 @dataclass(frozen=True)
 class Folded:
     """Where a rule ends each sample, as a column of `Thoughts.scores`; how many probes it drew that are not the
-    response; why it ended, as the place in `Stop`, -1 where the thought ended by itself or had no limit; and what the
-    probes cost that are not the response, shape (samples,)."""
+    response; why it ended, as the place in `Stop`, -1 where the thought ended by itself or its limit did; and the
+    `WORK` of the probes that are not the response, shape (samples, 4)."""
 
     column: np.ndarray
     num_probes: np.ndarray
@@ -213,14 +210,11 @@ class Folded:
     probing: np.ndarray
 
 
-def fold(
-    thoughts: Thoughts, rule: StopRule, model: CostModel, rho: float | None = None, limit: int | None = None
-) -> Folded:
+def fold(thoughts: Thoughts, rule: StopRule, rho: float | None = None, limit: int | None = None) -> Folded:
     """What a rule does with every sample: `StopRule.stops`, for all samples at once.
 
     Args:
-        model: the cost of a probe, from its work.
-        rho: or else its price, as a share of the tokens from the rung before.
+        rho: what a probe costs instead of its work: this share of the tokens from the rung before.
         limit: the thinking budget, a rung; None: thoughts that the rule does not stop end by themselves.
 
     Raises:
@@ -238,12 +232,11 @@ def fold(
         raise NotComparable(f"{rule} needs probabilities of answers: sweep with --set sweep.logprobs=true")
     count, last = thoughts.num_samples, len(thoughts.rungs)
     column, reason = np.full(count, last), np.full(count, -1)
-    num_probes, probing = np.zeros(count, int), np.zeros(count)
+    num_probes, probing = np.zeros(count, int), np.zeros((count, len(WORK)))
     thinks, run = np.ones(count, bool), np.zeros(count, int)
     before, previous = np.full(count, -1), 0
     seen: list[np.ndarray] = []
     twice = np.zeros(count, bool)
-    priced = probes.work @ _prices(model)
     for place, rung in enumerate(thoughts.rungs.tolist()):
         ended = thinks & thoughts.closed[:, place]
         column[ended], thinks = place, thinks & ~ended
@@ -265,20 +258,11 @@ def fold(
         column[stops] = place
         # The last probe of its own is the response, and in its row already.
         paid = thinks & ~stops if rule.probe is None else thinks
-        cost = priced[:, place] if rho is None else np.full(count, rho * (rung - previous) * model.output)
-        probing += np.where(paid, cost, 0)
+        work = probes.work[:, place] if rho is None else np.array([0, 0, rho * (rung - previous), 0])
+        probing += np.where(paid[:, None], work, 0)
         num_probes += paid
         thinks, previous = thinks & ~stops, rung
     return Folded(column, num_probes, reason, probing)
-
-
-def _prices(model: CostModel) -> np.ndarray:
-    return np.array([model.input, model.cached_input, model.output, model.turn])
-
-
-def fixed_costs(thoughts: Thoughts, model: CostModel) -> np.ndarray:
-    """Of each sample's row at each rung and without a limit, shape (samples, rungs + 1)."""
-    return thoughts.work @ _prices(model)
 
 
 def stopped_scores(thoughts: Thoughts, folded: Folded) -> np.ndarray:
@@ -286,62 +270,30 @@ def stopped_scores(thoughts: Thoughts, folded: Folded) -> np.ndarray:
     return thoughts.scores[np.arange(thoughts.num_samples), folded.column]
 
 
-def stopped_costs(thoughts: Thoughts, folded: Folded, model: CostModel) -> np.ndarray:
-    """By sample, probes included."""
-    return fixed_costs(thoughts, model)[np.arange(thoughts.num_samples), folded.column] + folded.probing
+def stopped_work(thoughts: Thoughts, folded: Folded) -> np.ndarray:
+    """`WORK` by sample, shape (samples, 4), probes included."""
+    found: np.ndarray = thoughts.work[np.arange(thoughts.num_samples), folded.column] + folded.probing
+    return found
 
 
-def probe_price(thoughts: Thoughts, probes: Probes, model: CostModel) -> float:
-    """What a probe costs as measured, in rungs (ρ): its mean cost over that of the tokens between two rungs."""
-    asked = ~thoughts.closed
-    if not asked.any():
-        return float("nan")
-    steps = np.broadcast_to(np.diff(thoughts.rungs, prepend=0), asked.shape)
-    return float((probes.work @ _prices(model))[asked].mean() / (steps[asked].mean() * model.output))
+def stopped_rows(thoughts: Thoughts, rule: StopRule) -> pl.DataFrame:
+    """What a rule makes of every sample, as rows of a cell: the samples' columns, strategy, think_budget (null: without
+    a limit), score and `WORK`."""
+    folded = fold(thoughts, rule)
+    work = stopped_work(thoughts, folded)
+    return thoughts.samples.with_columns(
+        strategy=pl.lit(str(rule)),
+        think_budget=pl.lit(None, pl.Int32),
+        score=stopped_scores(thoughts, folded),
+        **{name: pl.Series(work[:, number]).cast(pl.Int64) for number, name in enumerate(WORK)},
+    )
 
 
-def mixture(thoughts: Thoughts, model: CostModel, cost: float) -> np.ndarray:
-    """Scores by sample of the mixture of fixed budgets that costs so much on average: on the concave hull of accuracy
-    over cost, by linear interpolation; at most its dearest, at least its cheapest."""
-    costs = thoughts.by_problem(fixed_costs(thoughts, model)).mean(axis=(0, 1))
-    means = thoughts.by_problem(thoughts.scores).mean(axis=(0, 1))
-    hull = _hull(costs, means)
-    at = min(max(cost, costs[hull[0]]), costs[hull[-1]])
-    above = next(i for i, place in enumerate(hull) if costs[place] >= at)
-    if above == 0:
-        return thoughts.scores[:, hull[0]]
-    low, high = hull[above - 1], hull[above]
-    share = (at - costs[low]) / (costs[high] - costs[low])
-    return (1 - share) * thoughts.scores[:, low] + share * thoughts.scores[:, high]
-
-
-def _hull(costs: np.ndarray, means: np.ndarray) -> list[int]:
-    """Places on the upper concave hull, from the cheapest to the most accurate."""
-    hull: list[int] = []
-    for place in sorted(range(len(costs)), key=lambda i: (costs[i], -means[i])):
-        if hull and means[place] <= means[hull[-1]]:
-            continue
-        while len(hull) > 1 and _slope(costs, means, hull[-2], hull[-1]) <= _slope(costs, means, hull[-1], place):
-            hull.pop()
-        hull.append(place)
-    return hull
-
-
-def _slope(costs: np.ndarray, means: np.ndarray, first: int, second: int) -> float:
-    return float((means[second] - means[first]) / (costs[second] - costs[first]))
-
-
-def rules_of(thoughts: Thoughts) -> list[StopRule]:
-    """The rules that are tried on a table: 2 and 3 answers in a row from every rung on, and from the first rung every
-    second one; giving up at each rung; where they were measured, cheap probes, and sure answers at five levels."""
-    agreeing = [_rule(thoughts, agree=agree, start=start) for agree in (2, 3) for start in probed(thoughts)]
-    found = [*agreeing, *(_rule(thoughts, agree=agree, every=2) for agree in (2, 3))]
-    found += [_rule(thoughts, agree=2, give_up=rung) for rung in probed(thoughts)]
-    found += [replace(rule, probe=cap) for cap in thoughts.cheap for rule in agreeing]
-    if not np.isnan(thoughts.own.sure).all():
-        sure = [_rule(thoughts, sure=percent) for percent in (50, 70, 90, 95, 99)]
-        found += [*sure, *(replace(rule, agree=2) for rule in sure)]
-    return list(dict.fromkeys(found))
+def certifiable(thoughts: Thoughts) -> list[StopRule]:
+    """The rules that a certificate is tried for (`elastic_core.statistics.which_budget`): 2 and 3 answers in a row, at
+    all rungs from each one on."""
+    rungs = probed(thoughts)
+    return [rule_at(thoughts, agree=agree, start=start) for agree in (2, 3) for start in rungs[: 1 - agree]]
 
 
 def probed(thoughts: Thoughts) -> list[int]:
@@ -349,7 +301,7 @@ def probed(thoughts: Thoughts) -> list[int]:
     return [rung for rung in thoughts.rungs.tolist() if rung > 0]
 
 
-def _rule(
+def rule_at(
     thoughts: Thoughts,
     every: int = 1,
     start: int = 0,
@@ -364,67 +316,3 @@ def _rule(
     if rungs == list(range(rungs[0], rungs[-1] + 1, step)) and rungs[0] % step == 0:
         return replace(rule, at=(), every=step, start=rungs[0] if rungs[0] > step else 0, end=rungs[-1])
     return rule
-
-
-_ESTIMATES = ("saved", "difference", "gain")
-OUTCOMES = pl.Schema(
-    {
-        "rule": pl.String(),
-        "budget": pl.Int64(),
-        **dict.fromkeys(("accuracy", "cost"), pl.Float64()),
-        **{f"{name}{end}": pl.Float64() for name in _ESTIMATES for end in ("", "_low", "_high")},
-        **dict.fromkeys(("probes", "stopped", *(str(reason).replace(" ", "_") for reason in REASONS)), pl.Float64()),
-        **dict.fromkeys(("num_problems", "num_trajectories"), pl.Int64()),
-    }
-)
-"""Of `outcomes`."""
-
-
-def outcomes(thoughts: Thoughts, rules: Sequence[StopRule], model: CostModel, rho: float | None = None) -> pl.DataFrame:
-    """Every fixed budget and every rule, each with accuracy and cost; what it saves of a response without a budget, as
-    a share; its difference in accuracy from that; and of rules the `gain` over the mixture of fixed budgets at equal
-    cost. Differences are paired by problem, in [-1, 1]; the intervals of all rules' gains hold together, and so do
-    those of all differences.
-
-    A row for each in schema `OUTCOMES`, cheapest first: `rule` is null of a fixed budget, and `budget` null of a rule
-    and of no budget; `probes` is the mean number that are not the response, `stopped` the share that a rule ended, and
-    the shares by reason.
-    """
-    free = thoughts.by_problem(thoughts.scores[:, -1])
-    fixed = fixed_costs(thoughts, model)
-    free_cost = thoughts.by_problem(fixed[:, -1])
-    found: list[dict[str, Any]] = []
-    scored, mixed = [], []
-    for place, rung in enumerate([*thoughts.rungs.tolist(), None]):
-        found.append({"rule": None, "budget": rung})
-        scored.append((thoughts.by_problem(thoughts.scores[:, place]), thoughts.by_problem(fixed[:, place])))
-    for rule in rules:
-        folded = fold(thoughts, rule, model, rho)
-        costs = stopped_costs(thoughts, folded, model)
-        scores = thoughts.by_problem(stopped_scores(thoughts, folded))
-        scored.append((scores, thoughts.by_problem(costs)))
-        mean = float(scored[-1][1].mean())
-        mixed.append(scores - thoughts.by_problem(mixture(thoughts, model, mean)))
-        shares = [float((folded.reason == number).mean()) for number in range(len(REASONS))]
-        named = {str(reason).replace(" ", "_"): share for reason, share in zip(REASONS, shares, strict=True)}
-        found.append({"rule": str(rule), "probes": float(folded.num_probes.mean()), "stopped": sum(shares), **named})
-    rows = [2 * thoughts.num_samples] * len(found)
-    differences = simultaneous([scores - free for scores, _ in scored], rows)
-    gains = simultaneous(mixed, rows[: len(mixed)]) if mixed else []
-    for row, (scores, costs), difference in zip(found, scored, differences, strict=True):
-        ratio, low, high = ratio_of_means(costs, free_cost)
-        row |= {"accuracy": float(scores.mean()), "cost": float(costs.mean())}
-        row |= {"saved": 1 - ratio, "saved_low": 1 - high, "saved_high": 1 - low}
-        row |= difference.columns("difference")
-        row |= {"num_problems": len(thoughts.names), "num_trajectories": thoughts.num_samples}
-    for row, gain in zip(found[-len(gains) :] if gains else [], gains, strict=True):
-        row |= gain.columns("gain")
-    return pl.DataFrame(found, OUTCOMES, orient="row").sort("cost", "rule", nulls_last=True)
-
-
-def oracle(thoughts: Thoughts, model: CostModel) -> tuple[float, float]:
-    """Accuracy and mean cost where each sample ends at the cheapest of its best answers: no rule can do better."""
-    costs = fixed_costs(thoughts, model)
-    best = thoughts.scores.max(axis=1)
-    cheapest = np.where(thoughts.scores == best[:, None], costs, np.inf).min(axis=1)
-    return float(thoughts.by_problem(best).mean()), float(thoughts.by_problem(cheapest).mean())

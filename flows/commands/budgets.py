@@ -13,7 +13,7 @@ from elastic_core.statistics.estimates import FREE
 from elastic_core.statistics.which_budget import SERVED, Reason
 from elastic_core.sweep.table import SweepTable
 from reports.wording import with_bounds
-from tasks.cards import measured_levels, measured_models
+from tasks.cards import Promise, measured_levels, measured_models
 from tasks.records.tables import open_table
 
 if TYPE_CHECKING:
@@ -21,20 +21,28 @@ if TYPE_CHECKING:
 
 
 def write_levels(
-    directory: Path, model: str | None, benchmarks: Sequence[str], margin: float, output: Path, console: Console
+    directory: Path,
+    model: str | None,
+    benchmarks: Sequence[str],
+    promise: Promise,
+    calibrate: Path | None,
+    output: Path,
+    console: Console,
 ) -> None:
     """Choose levels from a trajectory table; show each with its gain over the one below, and write them. Without a
-    model it is the only one there. Raises UserError when there is no such table or model, or nothing to choose from."""
+    model it is the only one there. Raises UserError when there is no such table or model, nothing to choose from, or
+    when a promise is required that these problems cannot give."""
     from rich.table import Table
 
     table = open_table(directory)
-    levels, choice = measured_levels(table, _one_model(table, model), benchmarks, margin)
+    other = None if calibrate is None else open_table(calibrate)
+    levels, choice = measured_levels(table, one_model(table, model), benchmarks, promise, calibration=other)
     levels.write(output)
     shown = Table("level", "t + s", "accuracy (%)", "gain (points)", "tokens", "p95", box=None, pad_edge=False)
     for name, level in levels.levels.items():
         shown.add_row(
             name,
-            str(level.budget),
+            level.shown,
             with_bounds(level.accuracy, level.accuracy_low, level.accuracy_high),
             _shown(level.gain) if level.gain else "",
             f"{level.tokens_mean:.0f}",
@@ -52,7 +60,7 @@ def remarks(levels: Levels, choice: Choice) -> list[str]:
     found = [
         f"{levels.model} on {', '.join(levels.benchmarks)}: {high.num_problems} problems × {high.num_samples} samples "
         f"under {choice.num_budgets} budgets of {levels.strategy}, {choice.num_frontier} of them on the frontier of "
-        "accuracy and tokens."
+        f"accuracy and tokens{_rules(choice)}."
     ]
     if choice.left_out:
         found.append(f"{choice.left_out} budgets have not all problems yet and were left out: finish the sweep.")
@@ -61,9 +69,14 @@ def remarks(levels: Levels, choice: Choice) -> list[str]:
         more = f": sweep the strategy {FREE} too" if choice.rule == Reason.UNMEASURED else ""
         found.append(f"high is the most accurate budget, as no budget is advised: {why}{more}.")
     else:
+        what = "the stop rule" if high.rule else "the budget"
+        how = "shown to be"
+        if levels.confidence is not None:
+            how = f"certified, with {100 * levels.confidence:g} % confidence, to be"
+            found.append(_ASSUMED)
         found.append(
-            f"high is the budget to set: the cheapest that is shown to be at most {margin} below responses without a "
-            f"limit, {_shown(choice.rule)} points (one-sided bounds)."
+            f"high is {what} to set: the cheapest that is {how} at most {margin} below responses without a limit; as "
+            f"measured {_shown(choice.rule)} points (one-sided 95 % bounds)."
         )
     if missing := [name for name in EFFORTS if name not in levels.levels]:
         found.append(f"No budget of its own for {', '.join(missing)}: measure more budgets for more levels.")
@@ -74,11 +87,19 @@ def remarks(levels: Levels, choice: Choice) -> list[str]:
     return found
 
 
+_ASSUMED = "The certificate is for problems like these; for harder ones, or another task, it promises nothing."
+
+
+def _rules(choice: Choice) -> str:
+    return f", and {choice.num_rules} stop rules" if choice.num_rules else ""
+
+
 def _shown(gain: Gain) -> str:
     return with_bounds(gain.mean, gain.low, gain.high, "+.1f")
 
 
-def _one_model(table: SweepTable, model: str | None) -> str:
+def one_model(table: SweepTable, model: str | None) -> str:
+    """The model of a table that is asked for, the only one unless named. UserError where there is no such."""
     rows = table.scan()
     known = measured_models(rows)
     if not known:

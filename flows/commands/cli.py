@@ -20,7 +20,7 @@ from elastic_core.system.processes import attended
 from flows.commands.data import data
 from flows.commands.models import ask, export, model, playground, serve, train, vllm_flags
 from flows.commands.options import PORT, OneOf, changes_of, family_option, sentence, settings_options
-from flows.commands.sweeps import budgets, compare, plan, regrade, report, sweep
+from flows.commands.sweeps import budgets, compare, plan, regrade, report, rules, sweep
 from flows.commands.templates import templates
 from flows.presets import resolve
 from flows.runtime import environment
@@ -220,7 +220,7 @@ def up(host: str, prefect_port: int, mlflow_port: int, database: str | None) -> 
 
 for _command in (data, templates, model, train, export, ask, playground):
     cli.add_command(_command)
-for _command in (serve, vllm_flags, plan, sweep, report, compare, budgets, regrade):
+for _command in (serve, vllm_flags, plan, sweep, report, compare, budgets, rules, regrade):
     cli.add_command(_command)
 
 

@@ -151,17 +151,37 @@ def report(
     help="Choose by this benchmark; may be given again. Without it by all that the model was measured on.",
 )
 @click.option(
-    "--margin",
+    "--risk",
     type=click.FloatRange(min=0, max=100, min_open=True),
     metavar="POINTS",
-    help="How many points of accuracy the highest level may be below responses without a limit. Without it the "
-    "preset's report.margin.",
+    help="How many points of accuracy the highest level may be below responses without a limit: certified, or refused. "
+    "Without it the preset's report.margin, and what is only shown will do.",
+)
+@click.option(
+    "--confidence",
+    type=click.FloatRange(min=50, max=100, max_open=True),
+    default=95,
+    show_default=True,
+    metavar="PERCENT",
+    help="Of the certificate.",
+)
+@click.option(
+    "--calibrate",
+    type=PATH,
+    metavar="TABLE",
+    help="Certify on this table of the same model, where the rungs were chosen by looking at the first.",
 )
 @click.option(
     "--output", type=PATH, default=Path("budgets.json"), show_default=True, metavar="FILE", help="Where to write them."
 )
 def budgets(
-    table: Path | None, model: str | None, benchmarks: tuple[str, ...], margin: float | None, output: Path
+    table: Path | None,
+    model: str | None,
+    benchmarks: tuple[str, ...],
+    risk: float | None,
+    confidence: float,
+    calibrate: Path | None,
+    output: Path,
 ) -> None:
     """Choose the effort levels that a server offers.
 
@@ -171,10 +191,62 @@ def budgets(
 
     environment.prepare()
     from flows.commands.budgets import write_levels
+    from tasks.cards import Promise
 
     table = table or table_of_last_run()
-    points = _report_parameters(table).margin if margin is None else margin
-    write_levels(table, model, benchmarks, points / 100, output, Console())
+    points = _report_parameters(table).margin if risk is None else risk
+    promise = Promise(points / 100, round(1 - confidence / 100, 12), risk is not None)
+    write_levels(table, model, benchmarks, promise, calibrate, output, Console())
+
+
+@click.command()
+@click.option("--from", "table", type=PATH, metavar="TABLE", help=f"{_TABLE} Without it the last run's.")
+@click.option("--model", metavar="NAME", help="The model's name in the table; needed if there are several.")
+@click.option("--benchmark", "benchmarks", multiple=True, metavar="NAME", help="Only this; may be given again.")
+@click.option(
+    "--rule",
+    "given",
+    multiple=True,
+    metavar="RULE",
+    help="Try this rule, like adaptive_agree2_every16 (docs/stop.md); may be given again. Without it families of them.",
+)
+@click.option(
+    "--rho",
+    type=click.FloatRange(min=0),
+    metavar="RUNGS",
+    help="What a probe costs, as a share of the tokens from one rung to the next. Without it what it took.",
+)
+@click.option(
+    "--prefix-cache/--no-prefix-cache", default=True, help="Whether what was read before is read for nothing."
+)
+@click.option("--output", type=PATH, metavar="FILE", help="Write every rule that was tried, as CSV.")
+def rules(
+    table: Path | None,
+    model: str | None,
+    benchmarks: tuple[str, ...],
+    given: tuple[str, ...],
+    rho: float | None,
+    prefix_cache: bool,
+    output: Path | None,
+) -> None:
+    """Hold stop rules against the fixed budgets of a table.
+
+    A rule ends a thought when its answers agree. All rows are there already, so nothing is drawn. Costs are tokens
+    processed, or money where the preset has report.prices.
+    """
+    from dataclasses import replace
+
+    from rich.console import Console
+
+    environment.prepare()
+    from elastic_core.statistics.cost import TOKENS
+    from flows.commands.rules import show_rules
+
+    table = table or table_of_last_run()
+    parameters = _report_parameters(table)
+    costs = parameters.prices or TOKENS
+    costs = costs if prefix_cache else replace(costs, cached_input=costs.input)
+    show_rules(table, model, benchmarks, given, costs, rho, parameters.latency, output, Console())
 
 
 @click.command()

@@ -85,9 +85,10 @@ def advice(budgets: pl.DataFrame, costs: pl.DataFrame, unit: str) -> ReportTable
         **{"problems that would decide": pl.col("problems_needed").cast(pl.Int64)},
     )
     caption = (
-        f"The cheapest budget of separate budgeting whose accuracy is shown to be at most {margin} below "
-        "unconstrained, by tests of non-inferiority from the largest budget down to the first that fails; that saves "
-        "something, is better than guessing, and is not beaten by more than the margin. The bounds of the difference "
+        f"The cheapest budget of separate budgeting whose accuracy is certified to be at most {margin} below "
+        "unconstrained, or else shown to be, by tests of non-inferiority from the largest budget down to the first "
+        "that fails; that saves something, is better than guessing, and is not beaten by more than the margin. "
+        "Certified: by betting, whatever the losses look like; holds: by Student's t. The bounds of the difference "
         "are one-sided, 95 % each. Undecided: a cheaper budget that is within the margin as measured, but not shown to "
         "be; the last column says how many problems like these would decide it. Saved is the share of an "
         "unconstrained response's cost."

@@ -16,6 +16,7 @@ from elastic_core.data.problems import Problem, read_problems
 from elastic_core.engines.endpoint import Endpoint
 from elastic_core.engines.parameters import EngineParameters, vllm_version
 from elastic_core.errors import UserError, nearest
+from elastic_core.statistics.cost import WORK, with_work
 from elastic_core.sweep.grid import build_cells, first_ids, rows_of
 from elastic_core.sweep.sound import check_rows, repeated_texts, whole_samples
 from elastic_core.sweep.store import Manifest, ManifestMismatch
@@ -111,13 +112,14 @@ def measured(table: SweepTable) -> Measured:
 
 
 def sound_rows(table: SweepTable, columns: Collection[str | pl.Expr], *wanted: pl.Expr) -> pl.DataFrame:
-    """Columns, `KEY` among them, of a table's rows, of the samples that every problem has.
+    """Columns, `KEY` among them, of a table's rows, of the samples that every problem has; `WORK` is counted if asked.
 
     Raises:
         UserError: when a key appears twice or a row breaks a rule (`check_rows`).
     """
     found = measured(table)
-    rows = found.rows.filter(*wanted).select(*columns).collect()
+    asked = found.rows.filter(*wanted)
+    rows = (with_work(asked) if set(WORK) & set(columns) else asked).select(*columns).collect()
     check_rows(rows, table.directory)
     return whole_samples(rows, Counter(benchmark for benchmark, _ in found.problems)).rows
 

@@ -6,6 +6,7 @@ A draw gives whether the interval holds the truth, or whether nothing false is s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
@@ -19,7 +20,8 @@ from elastic_core.statistics.accuracy import mean_score, score_difference
 from elastic_core.statistics.budgets import differences_together, falls
 from elastic_core.statistics.estimates import FREE, by_seed
 from elastic_core.statistics.intervals import Estimate
-from elastic_core.statistics.which_budget import MARGIN, budget_advice, choose_budgets
+from elastic_core.statistics.which_budget import MARGIN, NonInferiority, budget_advice, choose_budgets
+from elastic_core.statistics.which_budget import judged as decided
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.stopping import next_samples, widest
 from reports.verdict import pairs_of
@@ -81,6 +83,7 @@ def kinds() -> list[Kind]:
         Kind("first sentence", "1 to 10 equal models, 1 to 9 benchmarks of 10 to 100 problems", list(sentences()), 0.4),
         Kind("advice", f"{sizes}, 8 budgets of which none is within 2 points", list(advice(outside=8)), 0.3),
         Kind("advice, larger budgets good", "the same, the larger half loses nothing", list(advice(outside=4)), 0.3),
+        Kind("certificates", "50, 100 and 500 problems, 3 and 5 points, budgets and 16 rules", list(promises())),
         Kind("accuracy of level high", "8 equal budgets, 30 and 100 problems, 1 to 16 samples", list(levels()), 0.2),
         Kind("`--until`", "30 and 100 problems, from 2 samples up to 64", list(until()), 0.3),
     ]  # fmt: skip
@@ -350,6 +353,38 @@ def advice(outside: int) -> Iterator[Setting]:
             return Drawn(not isinstance(row, dict) or losses[row["think_budget"] // 8 - 1] <= MARGIN)
 
         yield Setting(f"{n} problems × {k}, {'problems broken outright' if thin else 'samples lost'}", draw)
+
+
+def promises() -> Iterator[Setting]:
+    """Tables of which it is true when no candidate is certified that loses more than the margin. Every candidate is as
+    near to it as can be told, where a promise is broken most often; losses are of whole problems or of single samples,
+    of their own or on one another's problems."""
+    for count, margin, losses, bad in product(
+        (50, 100, 500), (0.03, 0.05), ("whole problems", "samples", "both ways", "nested"), ("all", "all but one chain")
+    ):
+        name = f"{count} problems, {100 * margin:g} points, {losses}, {bad} bad"
+        yield Setting(name, partial(promise, count=count, margin=margin, losses=losses, bad=bad))
+
+
+def promise(random: np.random.Generator, count: int, margin: float, losses: str, bad: str) -> Drawn:
+    truth, rows = 1.01 * margin, []
+    shared = random.random(count)
+    for chain, longest in (("separate", 8), ("adaptive 2", 8), ("adaptive 3", 8)):
+        good = bad != "all" and chain == "adaptive 3"
+        for place in range(longest):
+            rate = 0.0 if good else truth
+            drawn = shared if losses == "nested" else random.random(count)
+            if losses == "samples":
+                found = random.binomial(4, rate, count) / 4
+            elif losses == "both ways":
+                found = (drawn < 0.1 + rate).astype(float) - (drawn > 0.9)
+            else:
+                found = (drawn < rate).astype(float)
+            rows.append((chain, place, found.tolist(), good))
+    advice = pl.DataFrame(rows, ["chain", "place", "losses", "good"], orient="row")
+    advice = advice.with_columns(model=pl.lit("m"), benchmark=pl.lit("b"), low=pl.lit(-1.0), high=pl.lit(1.0))
+    found = decided(advice, margin).filter(verdict=NonInferiority.CERTIFIED)
+    return Drawn(bool(found["good"].all()), np.nan)
 
 
 def levels() -> Iterator[Setting]:

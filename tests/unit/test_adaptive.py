@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from elastic_core.budget import Budget, parse_grid
 from elastic_core.engines.base import EngineLost, drive
-from elastic_core.statistics.cost import WORK, CostModel, with_work
-from elastic_core.statistics.stopping import REASONS, fold, read_thoughts, stopped_costs
+from elastic_core.statistics.cost import WORK, with_work
+from elastic_core.statistics.stopping import REASONS, fold, read_thoughts, stopped_work
 from elastic_core.stop_rule import Stop, StopRule
 from elastic_core.strategies import STRATEGIES, Sampling
 from elastic_core.sweep.grid import build_cells
@@ -59,17 +59,14 @@ def test_rows_are_those_of_the_fold(whole: pl.DataFrame, name: str, limit: int) 
     rows = with_work(whole.lazy()).collect()
     thoughts = read_thoughts(rows)
     rule = StopRule.parse(name)
-    folded = fold(thoughts, rule, CostModel(), limit=limit)
+    folded = fold(thoughts, rule, limit=limit)
     key = ["benchmark", "problem", "sample"]
     found = rows.filter(strategy=name, think_budget=limit).sort(key)
     ladder = rows.filter(strategy="separate").sort(*key, "think_budget")["response_ids"].to_list()
     given = [ladder[i * len(RUNGS) + column] for i, column in enumerate(folded.column.tolist())]
     assert found["response_ids"].to_list() == given
     assert found["probes"].list.len().fill_null(0).to_list() == folded.num_probes.tolist()
-    for number, name_of_work in enumerate(WORK):
-        model = CostModel(*(float(i == number) for i in range(len(WORK))))
-        costs = stopped_costs(thoughts, fold(thoughts, rule, model, limit=limit), model)
-        assert found[name_of_work].to_list() == costs.tolist(), name_of_work
+    assert found.select(WORK).to_numpy().tolist() == stopped_work(thoughts, folded).tolist()
     assert {REASONS[reason] for reason in folded.reason if reason >= 0} >= {Stop.AGREED}
 
 

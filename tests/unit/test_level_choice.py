@@ -15,6 +15,7 @@ from elastic_core.serving.choice import COLUMNS, Choice, choose_levels
 from elastic_core.serving.levels import EFFORTS, read_levels
 from elastic_core.statistics.which_budget import Reason, budget_advice, choose_budgets
 from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.trajectory import SCHEMA
 from reports.summary import cell_problems
 from tests.elastic_command import elastic_here
 from tests.unit.test_report_summary import make_rows
@@ -34,6 +35,7 @@ def make_table(cells: list[Measured], problems: int = 40, samples: int = 2) -> p
         {
             "benchmark": "hard",
             "problem": f"{problem:03}",
+            "sample": sample,
             "strategy": "unconstrained" if cell.think is None else "separate",
             "think_budget": cell.think,
             "solution_budget": None if cell.think is None else 32,
@@ -42,12 +44,16 @@ def make_table(cells: list[Measured], problems: int = 40, samples: int = 2) -> p
             "think_tokens": cell.tokens - 3,
             "solution_tokens": 2,
             "forced_tokens": 1,
+            "think_finish": "forced",
+            "answer": None,
+            "solution_logprob": None,
         }
         for cell in cells
         for problem in range(problems)
-        for _ in range(samples)
+        for sample in range(samples)
     ]
-    return pl.DataFrame(rows, schema_overrides={"think_budget": pl.Int32, "solution_budget": pl.Int32})
+    names = ("think_budget", "solution_budget", "answer", "solution_logprob")
+    return pl.DataFrame(rows, schema_overrides={name: SCHEMA[name] for name in names})
 
 
 def budgets(choice: Choice) -> dict[str, int]:
@@ -176,7 +182,7 @@ def test_with_responses_without_a_limit_high_is_what_is_shown_or_the_most_accura
     if isinstance(choice.rule, Reason):
         assert measured[levels["high"].think] == max(measured.values())
     else:
-        assert choice.rule.low >= -margin
+        assert choice.certified or choice.rule.low >= -margin
         assert choice.rule.mean == pytest.approx(measured[levels["high"].think] - free)
 
 
@@ -207,8 +213,8 @@ def test_a_table_becomes_a_file_of_levels(table: Path, tmp_path: Path) -> None:
     assert "within 2 points" in done.stdout
 
 
-def test_one_benchmark_and_another_margin_are_chosen_by(table: Path, tmp_path: Path) -> None:
-    given = ("--model", "trained", "--benchmark", "hard", "--margin", "100", "--output", str(tmp_path / "x.json"))
+def test_one_benchmark_and_a_certified_risk_are_chosen_by(table: Path, tmp_path: Path) -> None:
+    given = ("--model", "trained", "--benchmark", "hard", "--risk", "100", "--output", str(tmp_path / "x.json"))
     done = elastic_here("budgets", "--from", str(table), *given, runs=tmp_path)
     assert done.returncode == 0, done.stdout
     levels = read_levels(tmp_path / "x.json")

@@ -1,10 +1,12 @@
 """What the next tokens buy and where they hurt, accuracy at any budget, and the cheapest that gives up hardly any."""
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elastic_core.statistics.betting import harm_p_value
 from elastic_core.statistics.budgets import (
     Distribution,
     anytime_accuracy,
@@ -15,6 +17,7 @@ from elastic_core.statistics.budgets import (
     trapezoid_weights,
 )
 from elastic_core.statistics.estimates import by_seed
+from elastic_core.statistics.intervals import LEVEL
 from elastic_core.statistics.which_budget import (
     MARGIN,
     Reason,
@@ -84,7 +87,7 @@ def test_the_advice_is_the_cheapest_that_holds_and_says_what_it_saves() -> None:
     table = problems({16: (0.5, 100), 64: (0.9, 150), 128: (0.9, 200), None: (0.9, 400)}, count=300)
     advice = budget_advice(table)
     assert advice["think_budget"].to_list() == [16, 64, 128]
-    assert advice["verdict"].to_list() == ["fails", "holds", "holds"]
+    assert advice["verdict"].to_list() == ["fails", "certified", "certified"]
     assert advice["difference"].to_list() == pytest.approx([-0.4, 0, 0])
     (chosen,) = shown(table).to_dicts()
     assert chosen["think_budget"] == 64
@@ -105,7 +108,7 @@ def test_a_dearer_budget_that_holds_stands_beside_a_cheaper_one_that_is_undecide
     # The cheaper one is right about other problems, as often.
     turned = pl.when(pl.col("think_budget") == 64).then(pl.col("score").reverse().over("think_budget"))
     found = shown(table.with_columns(score=turned.otherwise("score")))
-    assert found.select("think_budget", "verdict").rows() == [(64, "undecided"), (128, "holds")]
+    assert found.select("think_budget", "verdict").rows() == [(64, "undecided"), (128, "certified")]
 
 
 def test_a_budget_that_costs_more_than_no_budget_saves_less_than_nothing() -> None:
@@ -193,11 +196,12 @@ def test_verdicts_are_those_of_a_sequence_from_the_largest_budget_down(
     advice = budget_advice(table)
     assert advice.height == len(cells)
     assert advice["cost"].is_sorted()
-    so_far = True
+    shown = certified = True
     for row in advice.sort("think_budget", descending=True).iter_rows(named=True):
-        so_far = so_far and row["low"] >= -MARGIN
-        failed = row["high"] < -MARGIN
-        assert row["verdict"] == ("holds" if so_far else "fails" if failed else "undecided")
+        shown = shown and row["low"] >= -MARGIN
+        certified = certified and harm_p_value(np.array(row["losses"]), MARGIN, LEVEL) <= LEVEL
+        failed = "fails" if row["high"] < -MARGIN else "undecided"
+        assert row["verdict"] == ("certified" if certified else "holds" if shown else failed)
     assert (advice["low"] <= advice["difference"]).all()
 
 

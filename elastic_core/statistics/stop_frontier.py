@@ -1,0 +1,185 @@
+"""What stop rules are worth: against fixed budgets at equal cost, responses without a budget, and the best there is.
+
+A rule is compared with the *mixture* of fixed budgets at equal cost: two neighbours on their concave hull, one drawn
+for each response. It can be had without a rule. The hull is the best of these rows, partly by luck, which is to the
+disadvantage of the rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from elastic_core.statistics.cost import CostModel, on_frontier
+from elastic_core.statistics.estimates import ratio_of_means
+from elastic_core.statistics.intervals import simultaneous
+from elastic_core.statistics.stopping import (
+    REASONS,
+    Folded,
+    Probes,
+    Thoughts,
+    certifiable,
+    fold,
+    probed,
+    rule_at,
+    stopped_scores,
+    stopped_work,
+)
+from elastic_core.stop_rule import StopRule
+
+
+def rules_of(thoughts: Thoughts) -> list[StopRule]:
+    """The rules that are tried on a table: 2 and 3 answers in a row from every rung on, and from the first rung every
+    second one; giving up at each rung; where they were measured, cheap probes, and sure answers at five levels."""
+    agreeing = certifiable(thoughts)
+    found = [*agreeing, *(rule_at(thoughts, agree=agree, every=2) for agree in (2, 3))]
+    found += [rule_at(thoughts, agree=2, give_up=rung) for rung in probed(thoughts)]
+    found += [replace(rule, probe=cap) for cap in thoughts.cheap for rule in agreeing]
+    if not np.isnan(thoughts.own.sure).all():
+        sure = [rule_at(thoughts, sure=percent) for percent in (50, 70, 90, 95, 99)]
+        found += [*sure, *(replace(rule, agree=2) for rule in sure)]
+    return list(dict.fromkeys(found))
+
+
+BUDGETED, RULED, ORACLE = "budget", "rule", "oracle"
+"""Kinds of rows of `outcomes`."""
+_ESTIMATES = ("saved", "difference", "gain")
+_SHARES = tuple(str(reason).replace(" ", "_") for reason in REASONS)
+OUTCOMES = pl.Schema(
+    {
+        "kind": pl.String(),
+        "rule": pl.String(),
+        "budget": pl.Int64(),
+        **dict.fromkeys(("accuracy", "cost"), pl.Float64()),
+        **{f"{name}{end}": pl.Float64() for name in _ESTIMATES for end in ("", "_low", "_high")},
+        **dict.fromkeys(("probes", "stopped", *_SHARES, "seconds", "seconds_beside", "wasted"), pl.Float64()),
+        **dict.fromkeys(("num_problems", "num_samples", "num_trajectories"), pl.Int64()),
+    }
+)
+"""Of `outcomes`."""
+
+
+def outcomes(
+    thoughts: Thoughts,
+    rules: Sequence[StopRule],
+    model: CostModel,
+    rho: float | None = None,
+    latency: CostModel | None = None,
+) -> pl.DataFrame:
+    """Every fixed budget and every rule, each with accuracy and cost; what it saves of a response without a budget, as
+    a share; its difference in accuracy from that; and of rules the `gain` over the mixture of fixed budgets at equal
+    cost. Differences are paired by problem, in [-1, 1]; the intervals of all rules' gains hold together, and so do
+    those of all differences. One row more, the oracle, ends each sample at the cheapest of its best answers: no rule
+    can do better.
+
+    Columns in schema `OUTCOMES`, cheapest first: `budget` is null of rules and without a budget; `probes` is the mean
+    number of those that are not the response; `stopped` the share of samples that a rule ended, and shares by reason.
+    With `latency`, the seconds of work, `seconds` of a response whose thought waits for its probes, and
+    `seconds_beside` where it goes on meanwhile; then `wasted` tokens are drawn in vain on average.
+    """
+    fixed = fixed_costs(thoughts, model)
+    free, free_cost = (thoughts.by_problem(values[:, -1]) for values in (thoughts.scores, fixed))
+    found: list[dict[str, Any]] = []
+    sides: list[tuple[np.ndarray, np.ndarray]] = []
+    for place, rung in enumerate([*thoughts.rungs.tolist(), None]):
+        row = {"kind": BUDGETED, "budget": rung, "gain": None}
+        if latency is not None:
+            row |= dict.fromkeys(("seconds", "seconds_beside"), float(fixed_costs(thoughts, latency)[:, place].mean()))
+        found.append(row)
+        sides.append((thoughts.scores[:, place], fixed[:, place]))
+    for rule in rules:
+        folded = fold(thoughts, rule, rho)
+        work = stopped_work(thoughts, folded)
+        shares = {name: float((folded.reason == number).mean()) for number, name in enumerate(_SHARES)}
+        probes = float(folded.num_probes.mean())
+        row = {"kind": RULED, "rule": str(rule), "probes": probes, "stopped": sum(shares.values()), **shares}
+        if latency is not None:
+            row["seconds"] = float((work @ prices(latency)).mean())
+            row["seconds_beside"] = float(((work - folded.probing) @ prices(latency)).mean())
+            row["wasted"] = float(_wasted(thoughts, folded).mean())
+        found.append(row)
+        sides.append((stopped_scores(thoughts, folded), work @ prices(model)))
+    best = thoughts.scores.max(axis=1)
+    found.append({"kind": ORACLE})
+    sides.append((best, np.where(thoughts.scores == best[:, None], fixed, np.inf).min(axis=1)))
+    means = [(thoughts.by_problem(scores), thoughts.by_problem(costs)) for scores, costs in sides]
+    num = thoughts.num_samples
+    differences = simultaneous([scores - free for scores, _ in means], [2 * num] * len(means))
+    for row, (scores, costs), difference in zip(found, means, differences, strict=True):
+        ratio, low, high = ratio_of_means(costs, free_cost)
+        row |= {"accuracy": float(scores.mean()), "cost": float(costs.mean())}
+        row |= {"saved": 1 - ratio, "saved_low": 1 - high, "saved_high": 1 - low, **difference.columns("difference")}
+        row |= {"num_problems": len(thoughts.names), "num_trajectories": num, "num_samples": num // len(thoughts.names)}
+    ruled = [(row, scores) for row, (scores, _) in zip(found, means, strict=True) if row["kind"] == RULED]
+    mixed = [scores - thoughts.by_problem(mixture(thoughts, model, row["cost"])) for row, scores in ruled]
+    for (row, _), gain in zip(ruled, simultaneous(mixed, [2 * num] * len(mixed)) if mixed else [], strict=True):
+        row |= gain.columns("gain")
+    return pl.DataFrame(found, OUTCOMES, orient="row").sort("cost", "rule", nulls_last=True)
+
+
+def _wasted(thoughts: Thoughts, folded: Folded) -> np.ndarray:
+    """Tokens of each thought that are drawn while its last probe is, and of no use."""
+    at = np.arange(thoughts.num_samples), folded.column
+    further = thoughts.drawn[:, -1] - thoughts.drawn[at]
+    probe = np.column_stack([thoughts.own.work[..., 2], np.zeros(thoughts.num_samples)])[at]
+    return np.where(folded.reason >= 0, np.minimum(further, probe), 0)
+
+
+def best_rules(found: pl.DataFrame) -> pl.DataFrame:
+    """The rules of `outcomes` that no other rule beats in both accuracy and cost, cheapest first; of equals the one
+    with the fewest probes."""
+    rules = found.filter(kind=RULED).sort("cost", "probes").unique(["accuracy", "cost"], keep="first")
+    return rules.sort("cost").filter(on_frontier("cost", "accuracy"))
+
+
+def mixture(thoughts: Thoughts, model: CostModel, cost: float) -> np.ndarray:
+    """Scores by sample of the mixture of fixed budgets that costs so much on average: on the concave hull of accuracy
+    over cost, by linear interpolation; at most its dearest, at least its cheapest."""
+    costs = thoughts.by_problem(fixed_costs(thoughts, model)).mean(axis=(0, 1))
+    means = thoughts.by_problem(thoughts.scores).mean(axis=(0, 1))
+    hull = _hull(costs, means)
+    at = min(max(cost, costs[hull[0]]), costs[hull[-1]])
+    above = next(i for i, place in enumerate(hull) if costs[place] >= at)
+    if above == 0:
+        return thoughts.scores[:, hull[0]]
+    low, high = hull[above - 1], hull[above]
+    share = (at - costs[low]) / (costs[high] - costs[low])
+    return (1 - share) * thoughts.scores[:, low] + share * thoughts.scores[:, high]
+
+
+def _hull(costs: np.ndarray, means: np.ndarray) -> list[int]:
+    """Places on the upper concave hull, from the cheapest to the most accurate."""
+    hull: list[int] = []
+    for place in sorted(range(len(costs)), key=lambda i: (costs[i], -means[i])):
+        if hull and means[place] <= means[hull[-1]]:
+            continue
+        while len(hull) > 1 and _slope(costs, means, hull[-2], hull[-1]) <= _slope(costs, means, hull[-1], place):
+            hull.pop()
+        hull.append(place)
+    return hull
+
+
+def _slope(costs: np.ndarray, means: np.ndarray, first: int, second: int) -> float:
+    return float((means[second] - means[first]) / (costs[second] - costs[first]))
+
+
+def probe_price(thoughts: Thoughts, probes: Probes, model: CostModel) -> float:
+    """What a probe costs as measured, in rungs (ρ): its mean cost over that of the tokens between two rungs."""
+    asked = ~thoughts.closed
+    if not asked.any():
+        return float("nan")
+    steps = np.broadcast_to(np.diff(thoughts.rungs, prepend=0), asked.shape)
+    return float((probes.work @ prices(model))[asked].mean() / (steps[asked].mean() * model.output))
+
+
+def fixed_costs(thoughts: Thoughts, model: CostModel) -> np.ndarray:
+    """Of each sample's row at each rung and without a limit, shape (samples, rungs + 1)."""
+    return thoughts.work @ prices(model)
+
+
+def prices(model: CostModel) -> np.ndarray:
+    return np.array([model.input, model.cached_input, model.output, model.turn])

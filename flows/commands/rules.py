@@ -1,0 +1,126 @@
+"""`elastic rules`: stop rules held against the fixed budgets of a sweep's trajectory table; nothing is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from elastic_core.errors import UserError
+from elastic_core.statistics.cost import CostModel
+from elastic_core.statistics.estimates import FREE
+from elastic_core.statistics.stop_frontier import BUDGETED, ORACLE, RULED, best_rules, outcomes, probe_price, rules_of
+from elastic_core.statistics.stopping import CHEAP, COLUMNS, Thoughts, read_thoughts
+from elastic_core.statistics.which_budget import SERVED
+from elastic_core.stop_rule import StopRule
+from elastic_core.trajectory import KEY
+from flows.commands.budgets import one_model
+from reports.wording import with_bounds
+from tasks.records.tables import open_table, sound_rows
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+_WIDTH = 190
+
+
+def show_rules(
+    directory: Path,
+    model: str | None,
+    benchmarks: Sequence[str],
+    rules: Sequence[str],
+    costs: CostModel,
+    rho: float | None,
+    latency: CostModel | None,
+    output: Path | None,
+    console: Console,
+) -> None:
+    """Print what stop rules are worth on each benchmark and on all together, and write every rule as CSV. Without
+    `rules` those of `rules_of`. UserError where the table has no such model, or does not tell."""
+    table = open_table(directory)
+    name = one_model(table, model)
+    strategies = pl.col("strategy").is_in([SERVED, FREE, CHEAP])
+    found = sound_rows(table, list(dict.fromkeys((*KEY, *COLUMNS))), pl.col("model") == name, strategies)
+    known = found["benchmark"].unique().sort().to_list()
+    if wrong := [each for each in benchmarks if each not in known]:
+        raise UserError(f"--benchmark {wrong[0]}: {name} was not measured on it; there are: {', '.join(known)}")
+    chosen = list(dict.fromkeys(benchmarks)) or known
+    parts = {each: found.filter(benchmark=each) for each in chosen}
+    if len(chosen) > 1:
+        parts["all benchmarks"] = found.filter(pl.col("benchmark").is_in(chosen))
+    written = []
+    for place, rows in parts.items():
+        try:
+            thoughts = read_thoughts(rows)
+            tried = [StopRule.parse(text) for text in rules] or rules_of(thoughts)
+            result = outcomes(thoughts, tried, costs, rho, latency)
+        except ValueError as error:
+            raise UserError(f"{directory}: {name} on {place}: {error}") from None
+        # Wider than a file's 80 columns, and than a terminal that wraps.
+        console.print(_table(place, result, latency is not None), width=max(console.width, _WIDTH))
+        for sentence in _remarks(thoughts, result, costs, rho):
+            console.print(sentence, soft_wrap=True, highlight=False)
+        console.print()
+        written.append(result.select(pl.lit(place).alias("benchmark"), pl.lit(name).alias("model"), pl.all()))
+    if output is not None:
+        pl.concat(written).write_csv(output)
+        console.print(f"{output}: every rule that was tried", soft_wrap=True)
+
+
+def _table(place: str, found: pl.DataFrame, timed: bool) -> Any:
+    from rich.table import Table
+
+    columns = ["accuracy (%)", "cost", "saved (%)", "difference (points)", "gain over mixture", "probes", "stopped (%)"]
+    columns += ["seconds", "beside", "wasted"] if timed else []
+    table = Table(box=None, pad_edge=False, title=place, title_justify="left")
+    for column in ("budget or rule", *columns):
+        table.add_column(column, no_wrap=True)
+    shown = pl.concat([found.filter(pl.col("kind") != RULED), best_rules(found)]).sort("cost")
+    for row in shown.iter_rows(named=True):
+        budget = "no budget" if row["budget"] is None else f"t = {row['budget']}"
+        names = {BUDGETED: budget, RULED: row["rule"], ORACLE: "best of each sample"}
+        table.add_row(
+            names[row["kind"]],
+            f"{100 * row['accuracy']:.1f}",
+            f"{row['cost']:,.1f}",
+            _bounds(row, "saved", "z.1f"),
+            _bounds(row, "difference", "+.1f"),
+            _bounds(row, "gain", "+.1f"),
+            *(_number(row[each], factor) for each, factor in (("probes", 1), ("stopped", 100))),
+            *((_number(row[each], 1) for each in ("seconds", "seconds_beside", "wasted")) if timed else ()),
+        )
+    return table
+
+
+def _bounds(row: dict[str, Any], name: str, form: str) -> str:
+    if row[name] is None:
+        return ""
+    return with_bounds(row[name], row[f"{name}_low"], row[f"{name}_high"], form)
+
+
+def _number(value: float | None, factor: int) -> str:
+    return "" if value is None else f"{factor * value:.2f}".rstrip("0").rstrip(".")
+
+
+def _remarks(thoughts: Thoughts, found: pl.DataFrame, costs: CostModel, rho: float | None) -> Iterator[str]:
+    rules = found.filter(kind=RULED)
+    measured = [f"{probe_price(thoughts, thoughts.own, costs):.2f} for an answer of {SERVED}"]
+    measured += [
+        f'{probe_price(thoughts, probes, costs):.2f} for "Final Answer:" with {cap} tokens'
+        for cap, probes in thoughts.cheap.items()
+    ]
+    samples = thoughts.num_samples // len(thoughts.names)
+    yield (
+        f"{len(thoughts.names)} problems × {samples} samples, {rules.height} rules, of which those are shown that no "
+        "other one beats; differences and gains hold for all of them together (95 %)."
+    )
+    charged = "charged as drawn" if rho is None else f"charged {rho:g} instead"
+    yield f"A probe costs, in rungs: {', '.join(measured)}; {charged}."
+    best = rules.sort("gain_low", descending=True).row(0, named=True)
+    if best["gain_low"] > 0:
+        yield f"{best['rule']} is worth {_bounds(best, 'gain', '+.1f')} points at equal cost."
+    else:
+        yield "No rule is shown to be better than the mixture of fixed budgets at equal cost."
