@@ -62,6 +62,7 @@ class Trajectory:
             response_ids that it was sampled at, token). They count in no phase.
         turns: where roles take turns within a phase, (index into response_ids, role) of each turn's first token.
         probes: answers that a stop rule looked at before the one that is given; in no phase and no budget, but a cost.
+        stopped: why a stop rule ended the thought, a `Stop`; None where it did not.
     """
 
     prompt_ids: tuple[int, ...]
@@ -74,6 +75,7 @@ class Trajectory:
     dropped: tuple[tuple[int, int], ...] = ()
     turns: tuple[tuple[int, str], ...] = ()
     probes: tuple[Probe, ...] = ()
+    stopped: str | None = None
 
     def __post_init__(self) -> None:
         assert len(self.forced) == len(self.response_ids)

@@ -8,7 +8,7 @@ drawn. So in a sweep with `separate` at the rungs, the memo has every draw alrea
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from math import exp
 
@@ -26,6 +26,7 @@ from elastic_core.strategies.base import (
     StrategyRun,
     solve,
     think_on,
+    thinking,
 )
 from elastic_core.strategies.budget_forcing import exhausted
 from elastic_core.trajectory import Probe, ThinkFinish, Trajectory
@@ -39,19 +40,20 @@ def adaptive(rule: StopRule) -> Strategy:
             sampling = replace(sampling, logprobs=sampling.logprobs or rule.sure is not None)
             draft = Draft(prompt_ids, sampling.logprobs)
             answers: list[str | None] = []
-            for rung in rule.rungs(budget.think):
+            for rung, further in _with_next(rule.rungs(budget.think), budget.think):
                 finish = yield from think_on(draft, 0, rung - len(draft.tokens), markers, sampling)
                 if finish is not None or len(draft.tokens) < rung:  # The context is full.
                     return (yield from _answer(draft, finish, budget, markers, sampling))
-                probe = yield from _probe(draft, rule, budget, markers, sampling)
+                goes_on = thinking(draft, None if further is None else further - rung, markers, sampling)
+                probe = yield from _probe(draft, rule, budget, markers, sampling, goes_on)
                 answers.append(answer_of(probe))
                 sure = None if probe.solution_logprob is None else exp(probe.solution_logprob)
-                if rule.stops(rung, answers, sure):
-                    if rule.probe is None:
-                        return probe.check(budget)
-                    draft.probes.append(_aside(draft, probe))
-                    return (yield from _answer(draft, None, budget, markers, sampling))
+                stopped = rule.stops(rung, answers, sure)
+                if stopped and rule.probe is None:
+                    return replace(probe, stopped=stopped).check(budget)
                 draft.probes.append(_aside(draft, probe))
+                if stopped:
+                    return replace((yield from _answer(draft, None, budget, markers, sampling)), stopped=stopped)
             left = None if budget.think is None else budget.think - len(draft.tokens)
             finish = yield from think_on(draft, 0, left, markers, sampling)
             return (yield from _answer(draft, finish, budget, markers, sampling))
@@ -68,8 +70,22 @@ def adaptive(rule: StopRule) -> Strategy:
     return Strategy(unread, roles=("thinker", "solver"), max_forced_tokens=max_forced_tokens, reads=reads)
 
 
+def _with_next(rungs: Iterator[int], limit: int | None) -> Iterator[tuple[int, int | None]]:
+    """Each rung, and how far the thought goes if it goes on; rungs may have no end."""
+    rung = next(rungs, None)
+    while rung is not None:
+        further = next(rungs, None)
+        yield rung, limit if further is None else further
+        rung = further
+
+
 def _answer(
-    draft: Draft, finish: ThinkFinish | None, budget: Budget, markers: Markers, sampling: Sampling, aside: bool = False
+    draft: Draft,
+    finish: ThinkFinish | None,
+    budget: Budget,
+    markers: Markers,
+    sampling: Sampling,
+    meanwhile: Generate | None = None,
 ) -> Generator[Generate, Completion, Trajectory]:
     """Close the thought, as `separate` does, and solve."""
     if finish is not ThinkFinish.CLOSED:
@@ -77,22 +93,22 @@ def _answer(
         draft.force(rest or markers.closing(draft.tokens))
         finish = ThinkFinish.CLOSED if rest else finish or ThinkFinish.FORCED
     start = len(draft.tokens)
-    solution = yield from solve(draft, budget.solution, markers, sampling, aside)
+    solution = yield from solve(draft, budget.solution, markers, sampling, meanwhile)
     return draft.finish(start, finish, solution).check(budget)
 
 
 def _probe(
-    draft: Draft, rule: StopRule, budget: Budget, markers: Markers, sampling: Sampling
+    draft: Draft, rule: StopRule, budget: Budget, markers: Markers, sampling: Sampling, meanwhile: Generate
 ) -> Generator[Generate, Completion, Trajectory]:
     """What the thought would answer if it ended here."""
     fork = draft.fork()
     if rule.probe is None:
-        return (yield from _answer(fork, None, budget, markers, sampling, aside=True))
+        return (yield from _answer(fork, None, budget, markers, sampling, meanwhile))
     rest = markers.rest_of_end(draft.tokens)
     fork.force(rest or exhausted(draft.tokens, markers))
     start = len(fork.tokens)
     fork.force(() if rest else markers.final_answer_after)
-    solution = yield from solve(fork, rule.probe, markers, sampling, aside=True)
+    solution = yield from solve(fork, rule.probe, markers, sampling, meanwhile)
     return fork.finish(start, ThinkFinish.FORCED, solution)
 
 

@@ -36,6 +36,7 @@ class Generate:
     draw: int = 0  # number of this draw from the prefix; a strategy that draws from one prefix again counts up
     budget: Budget | None = None  # for the engine to keep, from the prefix on (`separate_native`)
     aside: bool = False  # the strategy may go on from an earlier prefix, as after a probe
+    meanwhile: Generate | None = None  # the request that follows then, for a driver that draws both at once
 
 
 class Finish(StrEnum):
@@ -185,13 +186,18 @@ def think(
     return ThinkFinish.CLOSED if rest else ThinkFinish.FORCED
 
 
+def thinking(draft: Draft, limit: int | None, markers: Markers, sampling: Sampling) -> Generate:
+    """The request that goes on with a thought."""
+    return Generate(draft.prefix, limit, (*markers.stop, *markers.end_of_text), sampling, "thinker")
+
+
 def think_on(
     draft: Draft, begin: int, limit: int | None, markers: Markers, sampling: Sampling
 ) -> Generator[Generate, Completion, ThinkFinish | None]:
     """Go on with a thought that began after `begin` tokens, by at most `limit`; how the model ended it, or None."""
     left = limit
     while left != 0:
-        thought = yield Generate(draft.prefix, left, (*markers.stop, *markers.end_of_text), sampling, "thinker")
+        thought = yield thinking(draft, left, markers, sampling)
         draft.sampled(thought)
         # The last token of an end may stand for itself as well: then the thought goes on.
         if markers.end(draft.tokens, begin) is not None:
@@ -206,10 +212,11 @@ def think_on(
 
 
 def solve(
-    draft: Draft, limit: int | None, markers: Markers, sampling: Sampling, aside: bool = False
+    draft: Draft, limit: int | None, markers: Markers, sampling: Sampling, meanwhile: Generate | None = None
 ) -> Generator[Generate, Completion, SolutionFinish]:
-    """Sample a solution of at most `limit` tokens, up to end-of-text."""
-    answer = yield Generate(draft.prefix, limit, markers.end_of_text, sampling, "solver", aside=aside)
+    """Sample a solution of at most `limit` tokens, up to end-of-text; aside where the thought may go on `meanwhile`."""
+    aside = meanwhile is not None
+    answer = yield Generate(draft.prefix, limit, markers.end_of_text, sampling, "solver", 0, None, aside, meanwhile)
     draft.sampled(answer)
     stopped = bool(answer.tokens) and answer.tokens[-1] in markers.end_of_text
     return SolutionFinish.STOP if stopped else SolutionFinish.LENGTH

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-_WIDTH = 190
-
-
 def show_rules(
     directory: Path,
     model: str | None,
@@ -59,8 +56,7 @@ def show_rules(
             result = outcomes(thoughts, tried, costs, rho, latency)
         except ValueError as error:
             raise UserError(f"{directory}: {name} on {place}: {error}") from None
-        # Wider than a file's 80 columns, and than a terminal that wraps.
-        console.print(_table(place, result, latency is not None), width=max(console.width, _WIDTH))
+        console.print(_table(place, result, latency is not None))
         for sentence in _remarks(thoughts, result, costs, rho):
             console.print(sentence, soft_wrap=True, highlight=False)
         console.print()

@@ -3,6 +3,7 @@ the budgets that they advise."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -246,7 +247,8 @@ def rules(
     parameters = _report_parameters(table)
     costs = parameters.prices or TOKENS
     costs = costs if prefix_cache else replace(costs, cached_input=costs.input)
-    show_rules(table, model, benchmarks, given, costs, rho, parameters.latency, output, Console())
+    width = None if sys.stdout.isatty() else 250  # A file gets every line uncut.
+    show_rules(table, model, benchmarks, given, costs, rho, parameters.latency, output, Console(width=width))
 
 
 @click.command()

@@ -18,8 +18,8 @@ BELOW = {
 }
 """What each package may import besides itself."""
 ROOMS = (
-    *("errors", "budget", "seeds", "system", "models", "trajectory", "rewards", "data", "reasonflux", "strategies"),
-    *("engines", "statistics", "sweep", "serving", "training", "miniature"),
+    *("errors", "budget", "stop_rule", "seeds", "system", "models", "trajectory", "rewards", "data", "reasonflux"),
+    *("strategies", "engines", "statistics", "sweep", "serving", "training", "miniature"),
 )
 """Of elastic_core; each imports only those before it."""
 UPWARDS = {("data", "miniature"), ("models", "data")}

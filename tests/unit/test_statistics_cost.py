@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 from elastic_core.statistics.cost import TOKENS, WORK, CostModel, on_frontier, p95, with_work
 from elastic_core.trajectory import SCHEMA
 
-_COLUMNS = ("prompt_tokens", "think_tokens", "forced_tokens", "solution_tokens", "forced", "dropped")
+_COLUMNS = ("prompt_tokens", "think_tokens", "forced_tokens", "solution_tokens", "forced", "dropped", "probes")
 
 
 def responses(forced: list[list[bool]], prompt: int = 10, dropped: int = 0) -> pl.DataFrame:
     """Rows of which each token is forced or sampled."""
-    rows = [(prompt, len(flags) - sum(flags), sum(flags), 0, flags, [{"at": 0, "id": 7}] * dropped) for flags in forced]
+    again = [{"at": 0, "id": 7}] * dropped
+    rows = [(prompt, len(flags) - sum(flags), sum(flags), 0, flags, again, None) for flags in forced]
     return pl.DataFrame(rows, schema={name: SCHEMA[name] for name in _COLUMNS}, orient="row")
 
 
