@@ -25,7 +25,7 @@ from elastic_core.trajectory import BUDGET, KEY
 from reports.summary import report_rows, summarize
 from tasks.records.mlflow_tracker import Tracker
 from tasks.records.stage_directory import BEST, MODEL, TABLE, Stage
-from tasks.records.tables import sound_rows
+from tasks.records.tables import measured, sound_rows
 
 _LIMITED = (pl.col("strategy") == SERVED, *(pl.col(name).is_not_null() for name in BUDGET))
 """Rows of `separate` with limits on both phases, as a server's budgets have."""
@@ -130,7 +130,9 @@ def measured_levels(
         if table.manifest.models.get(model) != calibration.manifest.models.get(model):
             raise UserError(f"{calibration.directory}: its {model} has other weights than that of {table.directory}")
         other, _ = _rows(calibration, model, chosen)
-    choice = choose_levels(found, promise.margin, promise.level, promise.required, other)
+    kinds = {each.grader for each in measured(table).problems.values() if each.benchmark in chosen}
+    # A server reads the answers of probes as of one kind.
+    choice = choose_levels(found, promise.margin, promise.level, promise.required, other, with_rules=len(kinds) < 2)
     if promise.required and not choice.certified:
         raise UserError(_refused(choice, promise, found if other is None else other))
     sampling = table.manifest.settings
@@ -146,6 +148,7 @@ def measured_levels(
         confidence=1 - promise.level if choice.certified else None,
         calibration=None if calibration is None else hash_files(calibration.shards()),
         loss=None if isinstance(choice.rule, Reason) else choice.rule,
+        reads=next(iter(kinds), "math"),
         date=datetime.now(UTC).date(),
         levels=choice.levels,
     )

@@ -78,6 +78,7 @@ def choose_levels(
     level: float = LEVEL,
     only_certified: bool = False,
     calibration: pl.DataFrame | None = None,
+    with_rules: bool = True,
 ) -> Choice:
     """The effort levels of one model.
 
@@ -88,16 +89,17 @@ def choose_levels(
         level: of a certificate: the chance that its promise is broken.
         only_certified: what is only shown to be within the margin is no reason to choose it.
         calibration: rows of another table of the model, by which `high` is chosen instead of these.
+        with_rules: whether stop rules are candidates too.
 
     Raises:
         ValueError: on no rows, or a score that is missing or outside [0, 1].
     """
-    rows = _with_rules(rows)
+    rows = _with_rules(rows, with_rules)
     problems, sides = _problems(rows)
     held = problems
     if calibration is not None:
         cells = problems.select(_CELL).unique()
-        held = _problems(_with_rules(calibration))[0].join(cells, on=_CELL, how="semi", nulls_equal=True)
+        held = _problems(_with_rules(calibration, with_rules))[0].join(cells, on=_CELL, how="semi", nulls_equal=True)
     rule = _ruled(held, margin, level, only_certified)
     chosen, num_frontier = _chosen(problems, rule)
 
@@ -130,7 +132,7 @@ def certificate_needs(rows: pl.DataFrame, margin: float, level: float) -> tuple[
     return problems_to_certify(advice, margin, level)
 
 
-def _with_rules(rows: pl.DataFrame) -> pl.DataFrame:
+def _with_rules(rows: pl.DataFrame, with_rules: bool = True) -> pl.DataFrame:
     """Rows with what they cost, as of one benchmark; and with those of the stop rules that can be certified, where the
     rows hold one thought at several budgets."""
     work = {
@@ -144,7 +146,7 @@ def _with_rules(rows: pl.DataFrame) -> pl.DataFrame:
     found = [rows.select(_READ)]
     with suppress(NotComparable):
         thoughts = read_thoughts(rows)
-        rules = certifiable(thoughts)
+        rules = certifiable(thoughts) if with_rules else []
         found += [stopped_rows(thoughts, rule).with_columns(model=pl.lit("model")).select(_READ) for rule in rules]
     tokens = pl.col("input_tokens") + pl.col("output_tokens") - pl.col("prompt_tokens")
     return pl.concat(found, how="vertical_relaxed").with_columns(tokens=tokens.cast(pl.Float64))

@@ -5,7 +5,7 @@ Here too ends what a logits processor cannot end: a solution under a grammar, wh
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -15,7 +15,9 @@ from typing import Any
 from elastic_core.budget import Budget
 from elastic_core.engines.budgets.parameters import CLOSED, DROP_ONE, ROOM, SOLUTION, THINK
 from elastic_core.models.marks import Marks
+from elastic_core.models.special_tokens import Markers
 from elastic_core.serving.requests import UNLIMITED_BUDGET, Plan
+from elastic_core.serving.ruled import Response, refused
 
 Generate = Callable[..., AsyncGenerator[Any, None]]
 """`generate` of vLLM's engine."""
@@ -44,7 +46,7 @@ def watch(engine: Any) -> None:
 class Tally:
     """Tokens of one choice, counted as in a trajectory of `separate`: sampled ones of the thinking, with the model's
     own think-end, and of the solution; a think-end that was forced; and all of these. `solution_start` is None while
-    the thought is open; `cut` is whether the solution was ended after s tokens."""
+    the thought is open; `cut` is whether the solution was ended after s tokens; `rule` what its stop rule did."""
 
     budget: Budget
     marks: Marks
@@ -55,6 +57,7 @@ class Tally:
     length: int = 0
     cut: bool = False
     finish: str | None = None
+    rule: Mapping[str, Any] = field(default_factory=dict)
     _last: int | None = None
     _thought: list[int] = field(default_factory=list)
     _closing: int = 0
@@ -109,14 +112,13 @@ class Count:
     as OpenAI's APIs number them.
 
     Args:
-        decode: text of token ids, without special tokens.
         plan: None until the request has been read.
     """
 
-    def __init__(self, marks: Marks, decode: Callable[[list[int]], str], plan: Plan | None = None) -> None:
+    def __init__(self, markers: Markers, tokenizer: Any, plan: Plan | None = None) -> None:
         self.tallies: dict[int, Tally] = {}
         self.plan = plan
-        self._marks, self._decode = marks, decode
+        self._markers, self._marks, self._tokenizer = markers, Marks.of(markers), tokenizer
         self._num_choices = 0
 
     def follow(
@@ -133,6 +135,8 @@ class Count:
         }
         ids = prompt.get("prompt_token_ids") if isinstance(prompt, dict) else None
         closed = None if ids is None else self._marks.is_closed(ids)
+        if self._plan.rule is not None and ids is not None and not closed:
+            return self._ruled(engine, generate, list(ids), sampling, options, first)
         grammar = sampling.structured_outputs is not None and budget.solution is not None
         if grammar:
             self._check_grammar(engine, sampling)
@@ -158,6 +162,7 @@ class Count:
             "thinking_tokens": tally.thinking,
             "solution_tokens": tally.solution,
             "forced_tokens": tally.forced,
+            **tally.rule,
         }
 
     @property
@@ -176,6 +181,41 @@ class Count:
             )
         if sampling.n > 1:
             raise _refusal(f"n is {sampling.n} with structured output and a budget; ask {sampling.n} times")
+
+    async def _ruled(
+        self, engine: Any, generate: Generate, prompt: list[int], sampling: Any, options: Any, index: int
+    ) -> AsyncGenerator[Any, None]:
+        """A response whose thought a stop rule ends."""
+        assert self._plan.rule is not None
+        if field_ := refused(sampling):
+            raise _refusal(f"{field_} together with the level {self._plan.level}, whose stop rule probes; leave it out")
+        budget, context = self._plan.budget, engine.model_config.max_model_len
+        if len(prompt) + self._plan.room > context:
+            raise _refusal(
+                f"the budget {budget} does not fit the context: it takes {self._plan.room} tokens after the prompt, "
+                f"which leaves {context - len(prompt)}; ask for a smaller one"
+            )
+        response = Response(self._plan.rule, budget, self._markers, self._tokenizer, context)
+        try:
+            async with aclosing(response.outputs(generate, prompt, sampling, options)) as outputs:
+                async for output in outputs:
+                    if output.finished:  # Counted before the client is told.
+                        self.tallies[index] = self._tally(response, output.outputs[0].finish_reason)
+                    yield output
+        finally:
+            self.tallies.setdefault(index, self._tally(response, None))
+
+    def _tally(self, response: Response, finish: str | None) -> Tally:
+        """The counts of a response under a rule, whole or left by its client."""
+        done, budget = response.trajectory, self._plan.budget
+        told: dict[str, Any] = {"rule": response.rule.name, "probe_tokens": response.probe_tokens}
+        told["wasted_tokens"] = response.wasted_tokens
+        if done is None:
+            return Tally(budget, self._marks, None, len(response.shown), length=len(response.shown), rule=told)
+        told |= {"thought": str(done.think_finish), "probes": len(done.probes), "stopped": done.stopped}
+        told["stopped_at"] = done.think_tokens if done.stopped else None
+        counts = done.think_tokens, done.solution_tokens, done.forced_tokens, len(done.response_ids)
+        return Tally(budget, self._marks, done.solution_start, *counts, finish=finish, rule=told)
 
     async def _counted(self, outputs: AsyncGenerator[Any, None], first: int, kind: str) -> AsyncGenerator[Any, None]:
         async with aclosing(outputs):  # The engine stops when the client has left.
@@ -196,7 +236,7 @@ class Count:
                 output.finished = True
             ids = ids + list(completion.token_ids) if kind == "DELTA" else list(completion.token_ids)
             if over:  # The text is of tokens that are not the response's as well.
-                whole = self._decode(ids)
+                whole = self._tokenizer.decode(ids, skip_special_tokens=True)
                 completion.text = whole[len(text) :] if kind == "DELTA" else whole
             text += completion.text
             if output.finished:

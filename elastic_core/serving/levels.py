@@ -121,6 +121,8 @@ class Levels(_Document):
     """Accuracy of `high` over responses without a limit, with one-sided 95 % bounds, where it is the budget that the
     rule chooses (`elastic_core.statistics.which_budget`). None where that chooses none, and `high` is the most accurate
     budget that was measured."""
+    reads: str = "math"
+    """As what kind of answer a stop rule reads its probes (`elastic_core.rewards.reading`)."""
     date: datetime.date
     """When the levels were chosen."""
     levels: dict[Effort, Level] = Field(min_length=1)
@@ -140,6 +142,12 @@ class Levels(_Document):
     def budgets(self) -> dict[Effort, Budget]:
         """By the levels' names."""
         return {effort: level.budget for effort, level in self.levels.items()}
+
+    @property
+    def offered(self) -> dict[str, Any]:
+        """As parts of a server's configuration."""
+        rules = {effort: level.rule for effort, level in self.levels.items() if level.rule}
+        return {"levels": self.budgets, "rules": rules, "reads": self.reads}
 
     def budget(self, effort: str) -> Budget:
         """The budget of a level; raises UserError when there is no such level."""

@@ -7,7 +7,6 @@ counts of tokens by phase in the registry that vLLM shows at /metrics.
 from __future__ import annotations
 
 import os
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,8 +16,7 @@ from prometheus_client import Counter
 
 from elastic_core.engines import budgets
 from elastic_core.errors import UserError
-from elastic_core.models.marks import Marks
-from elastic_core.models.special_tokens import load_markers
+from elastic_core.models.special_tokens import Markers, load_markers
 from elastic_core.serving.counting import CURRENT, Count, watch
 from elastic_core.serving.levels import levels_beside
 from elastic_core.serving.replies import Reply
@@ -52,7 +50,7 @@ class _Served(NamedTuple):
     """The model behind the server."""
 
     config: ServeConfiguration
-    marks: Marks
+    markers: Markers
     tokenizer: Any
 
     @classmethod
@@ -69,8 +67,8 @@ class _Served(NamedTuple):
             config = ServeConfiguration.load(text)
         else:
             found = levels_beside(Path(model.model))
-            config = ServeConfiguration(levels=found.budgets if found else {})
-        return cls(config, Marks.of(markers), tokenizer)
+            config = ServeConfiguration(**found.offered) if found else ServeConfiguration()
+        return cls(config, markers, tokenizer)
 
 
 class Budgets:
@@ -112,7 +110,7 @@ class Budgets:
 
     async def _serve(self, kind: Kind, served: _Served, scope: Scope, receive: Receive, send: Send) -> None:
         receive = _bounded(receive)
-        count = Count(served.marks, partial(served.tokenizer.decode, skip_special_tokens=True))
+        count = Count(served.markers, served.tokenizer)
         CURRENT.set(count)
         sender: _Sender | None = None
 
@@ -125,7 +123,7 @@ class Budgets:
             if body is None:
                 return {"type": "http.disconnect"}
             try:
-                found = plan(kind, parse(body), served.config, served.marks)
+                found = plan(kind, parse(body), served.config, served.markers)
                 edited = found.dump()
             except Refused as error:
                 raise HTTPException(400, str(error)) from None
@@ -203,6 +201,9 @@ class _Sender:
             _TOKENS.labels(level, "thinking").inc(tally.thinking)
             _TOKENS.labels(level, "solution").inc(tally.solution)
             _TOKENS.labels(level, "forced").inc(tally.forced)
+            if tally.rule:
+                _TOKENS.labels(level, "probes").inc(tally.rule["probe_tokens"])
+                _TOKENS.labels(level, "wasted").inc(tally.rule["wasted_tokens"])
 
     async def _events(self, message: Message) -> None:
         """Where vLLM refuses a request in a stream's first event, the client gets the refusal's status."""

@@ -81,8 +81,10 @@ def _sampled(tallies: Collection[Tally]) -> int:
 
 
 def _details(given: dict[str, Any] | None, tallies: Collection[Tally]) -> dict[str, Any]:
+    probing = [tally.rule for tally in tallies if tally.rule]
     return {
         **(given or {}),
         "reasoning_tokens": sum(tally.thinking for tally in tallies),
         "forced_tokens": sum(tally.forced for tally in tallies),
+        **({"probe_tokens": sum(rule["probe_tokens"] for rule in probing)} if probing else {}),
     }

@@ -16,6 +16,7 @@ from elastic_core.errors import kind_of
 from elastic_core.models.marks import Marks
 from elastic_core.serving.dialects import ARGUMENTS, FLAG, OURS, Refused, Wish, read_as, take_wishes
 from elastic_core.serving.levels import EFFORTS, Effort
+from elastic_core.serving.ruled import Rule
 
 VARIABLE = "ELASTIC_SERVE"
 """Environment variable with a `ServeConfiguration`, for the middleware."""
@@ -45,12 +46,15 @@ _Text = Annotated[
 class ServeConfiguration:
     """What a server offers: the `default` budget of a request that names none (None: unlimited), and the budgets of
     `levels` by their names, empty where none was measured. A level that is missing is the `nearest` one, or the
-    request is refused. `reasoning_content` is whether a message has its thought by that older name too."""
+    request is refused. `reasoning_content` is whether a message has its thought by that older name too. `rules` are the
+    stop rules of levels that have one, and `reads` as what their probes are read (`elastic_core.rewards.reading`)."""
 
     default: _Text | None = None
     levels: Mapping[Effort, _Text] = Field(default_factory=dict)
     unmeasured: Literal["nearest", "refuse"] = "nearest"
     reasoning_content: bool = False
+    rules: Mapping[Effort, str] = Field(default_factory=dict)
+    reads: str = "math"
 
     def dump(self) -> str:
         return _CONFIGURATION.dump_json(self).decode()
@@ -67,7 +71,7 @@ _CONFIGURATION = TypeAdapter(ServeConfiguration)
 class Plan:
     """The request for vLLM, and its budget. `level`, for the client and the counters, is a level's name, "explicit",
     "default" or "none". `room` is how many tokens the engine must have after the prompt; `counted` is whether the
-    tokens of each choice are."""
+    tokens of each choice are; `rule` ends the thought, if there is one."""
 
     kind: Kind
     body: dict[str, Any]
@@ -75,6 +79,7 @@ class Plan:
     level: str
     room: int = 0
     counted: bool = True
+    rule: Rule | None = None
 
     def dump(self) -> bytes:
         """The body as JSON; raises Refused when it is nested too deep."""
@@ -114,13 +119,14 @@ def plan(kind: Kind, body: dict[str, Any], config: ServeConfiguration, marks: Ma
     most = next((body[key] for key in _MOST[kind] if body.get(key) is not None), None)
     budget = _within(budget, most, marks)
     room = budget.limited + marks.max_forced
+    rule = next((Rule(name, config.reads) for effort, name in config.rules.items() if effort == level), None)
     if most is not None:
         room = min(room, most)
     elif kind == "completions":  # Where vLLM would take 16.
-        if budget.total is None:
+        if budget.total is None and rule is None:
             raise Refused(f"max_tokens is missing; give it beside the budget {budget}, which does not end by itself")
         body["max_tokens"] = room
-    return Plan(kind, body, budget, level, room)
+    return Plan(kind, body, budget, level, room, rule=rule)
 
 
 def _read(body: dict[str, Any]) -> dict[str, Any]:

@@ -99,7 +99,8 @@ def command(
     if levels is None:
         click.echo(no_levels(name, directory))
     offered = levels.budgets if levels else {}
-    config = ServeConfiguration(budget, offered, unmeasured, reasoning_content)
+    named = levels.offered if levels else {}
+    config = ServeConfiguration(budget, unmeasured=unmeasured, reasoning_content=reasoning_content, **named)
     # Budgets that no request could have, as a prompt takes a token at least.
     context = parameters.context(str(directory))
     of_levels = {f"{directory / LEVELS}: its level {effort}": given for effort, given in offered.items()}

@@ -230,7 +230,12 @@ class Engine:
                 ids = tokens[start if kind is Kind.DELTA else 0 : end]
                 start = end
                 completion = SimpleNamespace(
-                    index=index, token_ids=ids, text=text_of(ids), logprobs=list(ids), stop_reason=3, finish_reason=None
+                    index=index,
+                    token_ids=ids,
+                    text=TOKENIZER.decode(ids, True),
+                    logprobs=list(ids),
+                    stop_reason=3,
+                    finish_reason=None,
                 )
                 if end == len(tokens):
                     completion.finish_reason = finish
@@ -240,15 +245,19 @@ class Engine:
             self.is_closed = True
 
 
-def text_of(ids: list[int]) -> str:
-    return "".join(map(str, ids))
+class _Tokenizer:
+    def decode(self, ids: list[int], skip_special_tokens: bool) -> str:
+        return "".join(map(str, ids))
+
+
+TOKENIZER = _Tokenizer()
 
 
 def counted(
     engine: Engine, budget: Budget, kind: Kind, *, grammar: bool = False, size: int = 1
 ) -> tuple[Count, list[Any]]:
     """What comes out of an engine that is watched, for a request under a budget."""
-    count = Count(MARKS, text_of, Plan("chat", {}, budget, "explicit", room=9))
+    count = Count(MARKERS, TOKENIZER, Plan("chat", {}, budget, "explicit", room=9))
     watch(engine)
 
     async def run() -> list[Any]:
@@ -294,7 +303,7 @@ def test_under_a_grammar_the_response_ends_after_s_tokens(stream: list[int], sol
         ids = [i for each in completions for i in each.token_ids] if kind is Kind.DELTA else completions[-1].token_ids
         texts = [each.text for each in completions]
         assert list(ids) == expected
-        assert ("".join(texts) if kind is Kind.DELTA else texts[-1]) == text_of(expected)
+        assert ("".join(texts) if kind is Kind.DELTA else texts[-1]) == TOKENIZER.decode(expected, True)
         assert completions[-1].finish_reason == "length" and seen[-1].finished and engine.is_closed
         assert len(seen) == 1 or kind is not Kind.FINAL_ONLY
         (told,) = count.tallies.values()
@@ -316,7 +325,7 @@ def test_the_engine_is_told_the_budget_and_every_end_of_text() -> None:
 
 
 def test_choices_of_several_prompts_are_numbered_as_openai_numbers_them() -> None:
-    count = Count(MARKS, text_of, Plan("completions", {}, Budget(None, None), "none"))
+    count = Count(MARKERS, TOKENIZER, Plan("completions", {}, Budget(None, None), "none"))
 
     async def drain(engine: Engine) -> None:
         CURRENT.set(count)
@@ -332,7 +341,7 @@ def test_choices_of_several_prompts_are_numbered_as_openai_numbers_them() -> Non
 
 def whole_count(kind: Any = "chat") -> Count:
     """Of a response of two tokens of thought, a forced end, and three of a solution that was cut."""
-    count = Count(MARKS, text_of, Plan(kind, {}, Budget(2, 3), "low"))
+    count = Count(MARKERS, TOKENIZER, Plan(kind, {}, Budget(2, 3), "low"))
     tally = count.tallies[0] = Tally(Budget(2, 3), MARKS, None)
     tally.add([WORD, WORD, END, WORD, WORD, WORD])
     tally.finish = "length"

@@ -1,0 +1,249 @@
+"""A response under a stop rule, as vLLM's engine would hand it out: the strategy's coroutine draws it in several
+requests to the engine, and the client sees one.
+
+While a probe is drawn the thought goes on beside it; what the rule cuts is never shown. When the client leaves, or the
+rule ends the thought, every request under way is aborted before the response is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from elastic_core.budget import Budget
+from elastic_core.engines.base import drive
+from elastic_core.models.special_tokens import Markers
+from elastic_core.rewards.reading import answer_reader
+from elastic_core.seeds import request_seed
+from elastic_core.strategies import STRATEGIES
+from elastic_core.strategies.base import Completion, Finish, Generate, Sampling
+from elastic_core.trajectory import SolutionFinish, Trajectory
+
+_KEPT = (
+    "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty",
+    "logit_bias", "allowed_token_ids",
+)  # fmt: skip
+"""What of a client's sampling parameters shapes the distribution; each request of the rule has it."""
+
+Draw = Callable[..., AsyncGenerator[Any, None]]
+"""`generate` of vLLM's engine."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A level's stop rule by the name of its strategy, and as what kind of answer probes are read
+    (`elastic_core.rewards.reading`)."""
+
+    name: str
+    reads: str = "math"
+
+
+def refused(sampling: Any) -> str | None:
+    """What a response in several requests cannot have; None where it can."""
+    named = {
+        "n": sampling.n > 1,
+        "logprobs": sampling.logprobs is not None,
+        "prompt_logprobs": sampling.prompt_logprobs is not None,
+        "stop": bool(sampling.stop),
+        "structured output": sampling.structured_outputs is not None,
+    }
+    return next((name for name, given in named.items() if given), None)
+
+
+@dataclass
+class Response:
+    """One response under way. `shown` are its tokens as far as they stay; `probe_tokens` were drawn beside it, and
+    `wasted_tokens` of the thought after the rung where it ended."""
+
+    rule: Rule
+    budget: Budget
+    markers: Markers
+    tokenizer: Any
+    max_model_len: int
+    shown: list[int] = field(default_factory=list)
+    probe_tokens: int = 0
+    wasted_tokens: int = 0
+    trajectory: Trajectory | None = None
+
+    async def outputs(
+        self, generate: Draw, prompt: list[int], sampling: Any, options: dict[str, Any]
+    ) -> AsyncGenerator[Any, None]:
+        """vLLM's outputs, of the kind that the client's parameters ask for."""
+        engine = _Requests(self, generate, prompt, sampling, options)
+        strategy = STRATEGIES[self.rule.name].reading(answer_reader(self.tokenizer, self.markers, self.rule.reads))
+        rollout = strategy.decode(tuple(prompt), self.budget, self.markers, Sampling())
+        work = asyncio.create_task(drive(rollout, {"policy": engine}, sampling.seed or 0))
+        writer = _Writer(self.tokenizer, sampling, prompt, options["request_id"])
+        try:
+            while not work.done():
+                fresh = asyncio.create_task(engine.fresh.wait())
+                await asyncio.wait({work, fresh}, return_when=asyncio.FIRST_COMPLETED)
+                fresh.cancel()
+                engine.fresh.clear()
+                if not work.done() and (output := writer.more(self._safe())):
+                    yield output
+            await engine.end()
+            self.trajectory = work.result()
+            self.shown = list(self.trajectory.response_ids)
+            ended = self.trajectory.solution_finish is SolutionFinish.STOP
+            yield writer.last(self.shown, "stop" if ended else "length", self.markers.end_of_text)
+        finally:
+            work.cancel()
+            await engine.end()
+            with suppress(asyncio.CancelledError, Exception):
+                await work
+
+    def _safe(self) -> list[int]:
+        """What is shown while the response is drawn: an end-of-text may be taken back."""
+        last = bool(self.shown) and self.shown[-1] in self.markers.end_of_text
+        return self.shown[: len(self.shown) - last]
+
+
+class _Requests:
+    """The engine of a rule's coroutine. A request that the strategy announced with a probe is begun beside it."""
+
+    def __init__(
+        self, response: Response, generate: Draw, prompt: list[int], sampling: Any, options: dict[str, Any]
+    ) -> None:
+        self.fresh = asyncio.Event()
+        self._response, self._generate, self._prompt, self._sampling = response, generate, prompt, sampling
+        self._id = options["request_id"]
+        self._options = {name: value for name, value in options.items() if name in ("lora_request", "priority")}
+        self._ahead: tuple[Generate, asyncio.Task[Completion], list[int]] | None = None
+        self._number = 0
+
+    async def generate(self, request: Generate, seed: int) -> Completion:
+        """See `Engine`."""
+        if request.aside:
+            if request.meanwhile is not None:
+                drawn: list[int] = []
+                task = asyncio.create_task(self._draw(request.meanwhile, seed, drawn))
+                self._ahead = request.meanwhile, task, drawn
+            completion = await self._draw(request, seed, [])
+            self._response.probe_tokens += len(completion.tokens)
+            return completion
+        self._response.shown = list(request.prefix[len(self._prompt) :])
+        ahead = self._ahead
+        if ahead is not None and ahead[0] == request:
+            self._ahead = None
+            # What it has drawn meanwhile is shown now, and what comes as it comes.
+            _, task, drawn = ahead
+            self._response.shown += drawn
+            drawn_by_now = len(drawn)
+            self.fresh.set()
+            while not task.done():
+                await asyncio.wait({task}, timeout=_LOOK_SECONDS)
+                if len(drawn) > drawn_by_now:
+                    self._response.shown += drawn[drawn_by_now:]
+                    drawn_by_now = len(drawn)
+                    self.fresh.set()
+            return task.result()
+        await self.end()
+        return await self._draw(request, seed, self._response.shown)
+
+    async def end(self) -> None:
+        """Abort what is drawn ahead."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            _, task, drawn = ahead
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+            self._response.wasted_tokens += len(drawn)
+
+    async def _draw(self, request: Generate, seed: int, into: list[int]) -> Completion:
+        from vllm.inputs import TokensPrompt
+
+        room = self._response.max_model_len - len(request.prefix)
+        max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
+        logprobs: list[float] = []
+        if max_tokens <= 0:
+            return Completion((), Finish.LENGTH, () if request.sampling.logprobs else None)
+        self._number += 1
+        prompt = TokensPrompt(prompt_token_ids=list(request.prefix))
+        parameters = self._parameters(request, max_tokens)
+        outputs = self._generate(prompt, parameters, request_id=f"{self._id}-{self._number}", **self._options)
+        tokens: list[int] = []
+        finish = None
+        try:
+            async for output in outputs:
+                (part,) = output.outputs
+                tokens += part.token_ids
+                into += part.token_ids
+                if request.sampling.logprobs:
+                    steps = zip(part.token_ids, part.logprobs, strict=True)
+                    logprobs += [step[token].logprob for token, step in steps]
+                finish = part.finish_reason
+                self.fresh.set()
+        finally:
+            await outputs.aclose()  # The engine stops.
+        if finish not in ("stop", "length"):
+            raise RuntimeError(f"vLLM ended a request with {finish or 'no output'}")
+        ended = Finish.STOP if finish == "stop" else Finish.LENGTH
+        return Completion(tuple(tokens), ended, tuple(logprobs) if request.sampling.logprobs else None)
+
+    def _parameters(self, request: Generate, max_tokens: int) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        seed = self._sampling.seed
+        return SamplingParams(
+            **{name: getattr(self._sampling, name) for name in _KEPT},
+            seed=None if seed is None else request_seed(seed, request),
+            max_tokens=max_tokens,
+            stop_token_ids=list(request.stop),
+            ignore_eos=True,  # It is among the stop ids where it ends a request.
+            logprobs=0 if request.sampling.logprobs else None,
+            detokenize=False,
+            output_kind=RequestOutputKind.DELTA,
+        )
+
+
+_LOOK_SECONDS = 0.02
+"""Between two looks at a thought that was begun beside its probe."""
+
+
+class _Writer:
+    """Writes tokens as vLLM's outputs, with their text."""
+
+    def __init__(self, tokenizer: Any, sampling: Any, prompt: list[int], request_id: str) -> None:
+        from tokenizers.decoders import DecodeStream
+
+        self._kind = sampling.output_kind.name
+        self._tokenizer, self._prompt, self._id = tokenizer.backend_tokenizer, prompt, request_id
+        self._stream = DecodeStream(skip_special_tokens=sampling.skip_special_tokens)
+        self._written = 0
+        self._text = ""
+
+    def more(self, tokens: list[int]) -> Any | None:
+        """What is new; None where there is nothing, or the client waits for the whole."""
+        if self._kind == "FINAL_ONLY" or len(tokens) <= self._written:
+            return None
+        return self._output(tokens, tokens, None)
+
+    def last(self, tokens: list[int], finish: str, end_of_text: tuple[int, ...]) -> Any:
+        # The token that ends a response has no text.
+        spoken = tokens[:-1] if finish == "stop" and tokens[-1:] and tokens[-1] in end_of_text else tokens
+        return self._output(tokens, spoken, finish)
+
+    def _output(self, tokens: list[int], spoken: list[int], finish: str | None) -> Any:
+        from vllm.outputs import CompletionOutput, RequestOutput
+
+        steps = (self._stream.step(self._tokenizer, token) for token in spoken[self._written :])
+        text = "".join(step for step in steps if step)
+        delta = self._kind == "DELTA"
+        given = tokens[self._written :] if delta else tokens
+        self._text += text
+        self._written = len(tokens)
+        output = CompletionOutput(
+            index=0,
+            text=text if delta else self._text,
+            token_ids=given,
+            cumulative_logprob=None,
+            logprobs=None,
+            finish_reason=finish,
+        )
+        return RequestOutput(self._id, None, self._prompt, None, [output], finish is not None)
