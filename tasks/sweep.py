@@ -203,7 +203,7 @@ class Sweep:
                 try:
                     result = await run_sweep(
                         longest_first(plan, known_lengths(self.store, model.name)),
-                        sampling=Sampling(sampling["temperature"], sampling["top_p"]),
+                        sampling=Sampling(sampling["temperature"], sampling["top_p"], sampling.get("logprobs", False)),
                         prompts=model.prompts,
                         replicas=replicas,
                         rows=model.rows,

@@ -86,7 +86,7 @@ class ContinuationMemo:
                 continue
             left = None if request.max_tokens is None else request.max_tokens - len(known.ids)
             limit = self._limit(request, prefix, left)
-            rest = await self._draw(replace(request, prefix=prefix, max_tokens=limit), seed)
+            rest = await self._draw(replace(request, prefix=prefix, max_tokens=limit, meanwhile=None), seed)
             drawn = Tokens(rest.tokens, rest.logprobs)
             num_drawn += len(drawn.ids)
             if drawn.ids:

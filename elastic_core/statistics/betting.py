@@ -29,12 +29,12 @@ def harm_p_value(losses: np.ndarray, margin: float, level: float) -> float:
     """
     if margin >= 1:
         return 0.0
-    values, bound = (1 + losses) / 2, (1 + margin) / 2
+    values, bound, ruin = (1 + losses) / 2, (1 + margin) / 2, 2 / (1 - margin)
     weight, total, squares = _PRIOR_PROBLEMS, _PRIOR_PROBLEMS / 2, _PRIOR_PROBLEMS * _PRIOR_VARIANCE
     capital = most = 0.0  # logarithms
     for value in values:
         aimed = math.sqrt(2 * math.log(1 / level) / (len(values) * squares / weight))
-        capital += math.log1p(min(_STAKE / (1 - bound), aimed) * (bound - float(value)))
+        capital += math.log1p(min(_STAKE * ruin, aimed) * (bound - float(value)))
         most = max(most, capital)
         weight, total = weight + 1, total + float(value)
         squares += (float(value) - total / weight) ** 2
@@ -43,8 +43,7 @@ def harm_p_value(losses: np.ndarray, margin: float, level: float) -> float:
 
 def problems_at_least(margin: float, level: float) -> int:
     """How many problems it takes to show that the mean loss is below `margin` where there is no loss at all."""
-    bound = (1 + margin) / 2
-    return math.ceil(math.log(1 / level) / math.log1p(_STAKE / (1 - bound) * (bound - 0.5)))
+    return math.ceil(math.log(1 / level) / math.log1p(_STAKE * margin / (1 - margin)))
 
 
 def problems_for(losses: np.ndarray, margin: float, level: float, most: int) -> int | None:

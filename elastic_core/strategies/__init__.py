@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 
-from elastic_core.stop_rule import StopRule
+from elastic_core.stop_rule import ADAPTIVE, StopRule
 from elastic_core.strategies import budget_forcing, chat, reasonflux_zero, separate, single_pass
 from elastic_core.strategies.adaptive import adaptive
 from elastic_core.strategies.base import Completion, Decode, Finish, Generate, Sampling, Strategy, StrategyRun
@@ -34,6 +34,7 @@ STRATEGIES = _Strategies(
         "l1_max": single_pass.L1_MAX,
         "unconstrained": single_pass.UNCONSTRAINED,
         reasonflux_zero.REASONFLUX_ZERO: reasonflux_zero.WITHOUT_LIBRARY,
+        ADAPTIVE: adaptive(),
         **{chat.STRATEGY.format(level): strategy for level, strategy in chat.EFFORTS.items()},
     }
 )

@@ -32,11 +32,13 @@ from elastic_core.strategies.budget_forcing import exhausted
 from elastic_core.trajectory import Probe, ThinkFinish, Trajectory
 
 
-def adaptive(rule: StopRule) -> Strategy:
-    """The strategy of a rule. Probes are charged apart (`Trajectory.probes`); what is given keeps t and s."""
+def adaptive(given: StopRule | None = None) -> Strategy:
+    """The strategy of a rule; without one that of two answers in a row, at every eighth of the thinking budget. Probes
+    are charged apart (`Trajectory.probes`); what is given keeps t and s."""
 
     def reads(answer_of: AnswerOf) -> Decode:
         def decode(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
+            rule = given or _eighths(budget)
             sampling = replace(sampling, logprobs=sampling.logprobs or rule.sure is not None)
             draft = Draft(prompt_ids, sampling.logprobs)
             answers: list[str | None] = []
@@ -64,10 +66,23 @@ def adaptive(rule: StopRule) -> Strategy:
         raise AssertionError("a rule decides by answers; take the strategy by `reading`")
 
     def max_forced_tokens(markers: Markers) -> int:
-        phrase = 0 if rule.probe is None else len(markers.final_answer_after) + len(markers.final_answer_before)
-        return markers.max_forced + phrase + (rule.probe or 0)
+        if given is None or given.probe is None:
+            return markers.max_forced
+        return markers.max_forced + len(markers.final_answer_after) + len(markers.final_answer_before) + given.probe
 
-    return Strategy(unread, roles=("thinker", "solver"), max_forced_tokens=max_forced_tokens, reads=reads)
+    def expected_budget(budget: Budget) -> str | None:
+        return (
+            "a limited thinking budget, whose eighths are its rungs" if given is None and budget.think is None else None
+        )
+
+    return Strategy(
+        unread, expected_budget, roles=("thinker", "solver"), max_forced_tokens=max_forced_tokens, reads=reads
+    )
+
+
+def _eighths(budget: Budget) -> StopRule:
+    assert budget.think is not None, "refused by the grid"
+    return StopRule(agree=2, at=tuple(sorted({max(1, budget.think * part // 8) for part in range(1, 8)})))
 
 
 def _with_next(rungs: Iterator[int], limit: int | None) -> Iterator[tuple[int, int | None]]:

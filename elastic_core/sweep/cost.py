@@ -62,7 +62,8 @@ def bound(
             group = str(cell) if not strategy.shares else cell.strategy if strategy.prolongs else ""
             memo = memos.setdefault(group, ContinuationMemo(endless, shared))
             for engine in (memo, ContinuationMemo(endless, independent)):
-                rollout = strategy.decode(prompt, cell.budget, markers, Sampling())
+                reading = strategy.reading(lambda trajectory: None)  # Answers that never agree are probed most often.
+                rollout = reading.decode(prompt, cell.budget, markers, Sampling())
                 limited = engine if max_response_tokens is None else Limited(engine, max_response_tokens)
                 await drive(rollout, {"policy": limited, **others}, seed=0)
             independent.generated += MAX_TRANSLATED_TOKENS * strategy.translates

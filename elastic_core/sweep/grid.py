@@ -100,7 +100,7 @@ def build_cells(
                 raise ValueError(f'"{entry}" appears twice among the {name} of the sweep')
     for strategy in every_strategy(strategies, chosen):
         if strategy not in STRATEGIES:
-            if strategy.startswith(ADAPTIVE):
+            if strategy.startswith(f"{ADAPTIVE}_"):
                 StopRule.parse(strategy)  # It says what is wrong with the rule.
             hint = nearest(strategy, STRATEGIES)
             known = [*STRATEGIES, f"a stop rule like {ADAPTIVE}_agree2_every16"]

@@ -16,6 +16,7 @@ from elastic_core.data.problems import Problem
 from elastic_core.engines.base import EngineLost
 from elastic_core.errors import UserError
 from elastic_core.models.special_tokens import Markers
+from elastic_core.stop_rule import Stop
 from elastic_core.strategies import STRATEGIES
 from elastic_core.system.processes import end_family
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
@@ -36,6 +37,11 @@ _THINKING = {
     ThinkFinish.FORCED: "thinking cut after {think} tokens, closed by us",
     ThinkFinish.END_OF_TEXT: "the model stopped inside its thinking",
     ThinkFinish.LENGTH: "cut after {total} tokens, inside the thinking",
+}
+_STOPPED = {
+    Stop.AGREED: "as its answers agreed",
+    Stop.SURE: "as its answer was sure",
+    Stop.GAVE_UP: "as no answer came twice",
 }
 _SOLUTION = {
     SolutionFinish.STOP: "solution ended by the model",
@@ -183,6 +189,8 @@ def counts(attempt: Attempt, trajectory: Trajectory) -> list[tuple[str, int, int
     limits = (attempt.budget.think, attempt.budget.solution) if apart else (None, None)
     found = [("thinking", think, limits[0]), ("solution", solution, limits[1])]
     found.append(("forced", trajectory.forced_tokens, None))
+    if trajectory.probes:
+        found.append(("probes", sum(len(probe.ids) - probe.forced for probe in trajectory.probes), None))
     if not apart and attempt.budget.total is not None:
         found.append(("together", think + solution, attempt.budget.total))
     return found
@@ -193,7 +201,10 @@ def finish(attempt: Attempt, trajectory: Trajectory) -> str:
     if attempt.state != "done":
         return attempt.sentence or "drawing"
     think, solution = trajectory.think_tokens, trajectory.solution_tokens
-    finishes = (_THINKING.get(trajectory.think_finish, ""), _SOLUTION[trajectory.solution_finish])
+    thinking = _THINKING.get(trajectory.think_finish, "")
+    if trajectory.stopped:
+        thinking = f"thinking ended by the rule after {{think}} tokens, {_STOPPED[Stop(trajectory.stopped)]}"
+    finishes = (thinking, _SOLUTION[trajectory.solution_finish])
     finished = (text.format(think=think, solution=solution, total=think + solution) for text in finishes)
     return "; ".join(part for part in (*finished, attempt.sentence) if part)
 

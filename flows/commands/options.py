@@ -135,8 +135,14 @@ class StrategyType(click.ParamType):
     name = "strategy"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from elastic_core.stop_rule import ADAPTIVE, StopRule
         from flows.commands.answer import STRATEGY_NAMES
 
+        if isinstance(value, str) and value.startswith(f"{ADAPTIVE}_"):
+            try:
+                return str(StopRule.parse(value))
+            except ValueError as error:
+                self.fail(str(error), param, ctx)
         return OneOf(STRATEGY_NAMES).convert(value, param, ctx)
 
 

@@ -35,7 +35,7 @@ _ASSETS = {".js", ".css", ".j2", ".mplstyle", ".csv"}
 """Of reports, beside their code: scripts, styles, templates and published numbers."""
 _NOT_WRITING = ("elastic_core.rewards", "tasks.records.prefect_artifacts", "tasks.data", "tasks.records.mlflow_tracker")
 """What grades, what builds data and what records runs has no part in how a report is written."""
-_SAMPLING = {"temperature", "top_p", "seed", "sharing", "max_response_tokens"}
+_SAMPLING = {"temperature", "top_p", "seed", "sharing", "max_response_tokens", "logprobs"}
 """Settings of a sweep that a sample depends on."""
 _REQUEST = {"strategies", "strategies_of", "budgets", "samples", "until_ci", "max_samples"}
 """Those that say how many there are."""

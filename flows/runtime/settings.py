@@ -176,6 +176,9 @@ class SweepSettings(Section):
     """Every sample's seed derives from this one."""
     sharing: Literal["memo", "independent"] = "memo"
     """"memo": the cells of a sample share what they draw, exactly. "independent": every cell draws its own."""
+    logprobs: bool = Field(False, exclude_if=operator.not_)
+    """Store how probable each solution was to the model (`solution_logprob`), for stop rules with `sure`. A resumed
+    sweep draws unfinished samples anew."""
     templates: TemplateParameters = TemplateParameters()
     """What the strategy `reasonflux_zero` searches, and in which words it asks."""
     until_ci: float | None = Field(None, gt=0, le=50)

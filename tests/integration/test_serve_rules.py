@@ -8,6 +8,8 @@ import json
 import random
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import httpx
@@ -15,14 +17,15 @@ import pytest
 
 from elastic_core.budget import Budget
 from elastic_core.engines.base import drive
-from elastic_core.engines.parameters import EngineParameters
-from elastic_core.engines.vllm import VllmEngine
+from elastic_core.engines.endpoint import EndpointParameters, parse_address
+from elastic_core.engines.http import http_pool
 from elastic_core.miniature.problems import generate
 from elastic_core.models.special_tokens import chat_prompt, load_markers
 from elastic_core.rewards.reading import answer_reader
 from elastic_core.serving.levels import LEVELS, read_levels
 from elastic_core.strategies import STRATEGIES, Sampling
 from elastic_core.trajectory import Trajectory
+from flows.runtime.endpoints import find_endpoints
 from tests.served import BASE, elastic_serve, model_with_levels
 
 TOKENIZER, MARKERS = load_markers(BASE)
@@ -48,20 +51,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def drawn() -> list[Trajectory]:
-    """What the strategy draws itself, greedily."""
+def drawn(server: str, tmp_path_factory: pytest.TempPathFactory) -> list[Trajectory]:
+    """What the strategy itself draws with the server's engine, greedily."""
+    places = {"base": (parse_address(f"{server}/v1#model"),)}
+    found = find_endpoints(places, {"base": str(BASE)}, EndpointParameters(), tmp_path_factory.mktemp("endpoints"))
 
     async def draw() -> list[Trajectory]:
-        engine = VllmEngine(str(BASE), EngineParameters(device="cpu", max_model_len=512, max_num_seqs=64))
-        try:
-            strategy = STRATEGIES[RULE].reading(answer_reader(TOKENIZER, MARKERS, "math"))
-            rollouts = [
-                strategy.decode(chat_prompt(TOKENIZER, each), Budget(None, SOLUTION), MARKERS, Sampling(temperature=0))
-                for each in PROBLEMS
-            ]
-            return await asyncio.gather(*(drive(rollout, {"policy": engine}, 0) for rollout in rollouts))
-        finally:
-            engine.shutdown()
+        strategy = STRATEGIES[RULE].reading(answer_reader(TOKENIZER, MARKERS, "math"))
+        rollouts = [
+            strategy.decode(chat_prompt(TOKENIZER, each), Budget(None, SOLUTION), MARKERS, Sampling(temperature=0))
+            for each in PROBLEMS
+        ]
+        async with http_pool(found) as (replica,):
+            return await asyncio.gather(*(drive(rollout, {"policy": replica["base"]}, 0) for rollout in rollouts))
 
     return asyncio.run(draw())
 
@@ -77,10 +79,15 @@ def asked(server: str, question: str, **body: Any) -> dict[str, Any]:
     return document
 
 
+def at_once(server: str) -> list[dict[str, Any]]:
+    """The responses to all problems."""
+    with ThreadPoolExecutor(len(PROBLEMS)) as pool:
+        return list(pool.map(partial(asked, server), PROBLEMS))
+
+
 def test_a_level_with_a_rule_gives_what_its_strategy_draws(server: str, drawn: list[Trajectory]) -> None:
     stopped = 0
-    for question, want in zip(PROBLEMS, drawn, strict=True):
-        document = asked(server, question)
+    for document, want in zip(at_once(server), drawn, strict=True):
         choice, usage = document["choices"][0], document["usage"]
         told = choice["elastic"]
         assert (told["level"], told["rule"], told["thought"]) == ("high", RULE, str(want.think_finish))
@@ -97,15 +104,20 @@ def test_a_level_with_a_rule_gives_what_its_strategy_draws(server: str, drawn: l
 
 
 def test_a_stream_is_one_and_shows_nothing_that_the_rule_cuts(server: str, drawn: list[Trajectory]) -> None:
-    for question, want in zip(PROBLEMS, drawn, strict=True):
+    def streamed(question: str) -> str:
         body = {"messages": [{"role": "user", "content": question}], "stream": True, **GREEDY}
-        body["stream_options"] = {"include_usage": True}
-        lines = post(server, **body).text.split("data: ")[1:]
+        text: str = post(server, **body, stream_options={"include_usage": True}).text
+        return text
+
+    with ThreadPoolExecutor(len(PROBLEMS)) as pool:
+        texts_of_all = list(pool.map(streamed, PROBLEMS))
+    for text, document, want in zip(texts_of_all, at_once(server), drawn, strict=True):
+        lines = text.split("data: ")[1:]
         assert lines[-1].strip() == "[DONE]"
         chunks = [json.loads(line) for line in lines[:-1]]
         deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
         texts = ["".join(delta.get(name) or "" for delta in deltas) for name in ("reasoning", "content")]
-        whole = asked(server, question)["choices"][0]["message"]
+        whole = document["choices"][0]["message"]
         assert texts == [whole["reasoning"], whole["content"]]
         ends = [choice for chunk in chunks for choice in chunk["choices"] if choice.get("finish_reason")]
         (end,) = ends

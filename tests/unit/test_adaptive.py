@@ -177,7 +177,8 @@ def test_a_rule_is_read_from_its_text(
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("adaptive", "is not a stop rule"),
+        ("adaptive_16", "is not a stop rule"),
+        ("adaptive_agree2", "is not a stop rule"),
         ("adaptive_every16", "nothing ends a thought"),
         ("adaptive_agree1_every16", "expected 2 or more"),
         ("adaptive_agree2_at32-16", "do not rise"),

@@ -12,6 +12,7 @@ from elastic_core.errors import UserError
 from elastic_core.miniature.problems import DATA_SOURCE, LEVELS, generate
 from elastic_core.rewards.truth import MathTruth
 from elastic_core.serving.levels import levels_beside, no_levels
+from elastic_core.stop_rule import ADAPTIVE
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from flows.commands.answer import TYPED
 from flows.commands.playground import PlaygroundParameters
@@ -24,6 +25,7 @@ FIRST_STRATEGIES = ("vanilla", "budget_forcing", "separate")
 _STRATEGY_LABELS = {
     "vanilla": "vanilla: cut after t + s",
     "separate": "separate budgets t and s",
+    ADAPTIVE: "adaptive: stops when two answers agree",
     "unconstrained": "unconstrained: no budget",
     "l1_exact": "L1 exact",
     "l1_max": "L1 max",

@@ -1,0 +1,132 @@
+"""What stop rules are worth: against the mixture of fixed budgets, and at most the best of each sample."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from elastic_core.statistics.cost import TOKENS, CostModel, with_work
+from elastic_core.statistics.stop_frontier import (
+    BUDGETED,
+    ORACLE,
+    RULED,
+    best_rules,
+    fixed_costs,
+    mixture,
+    outcomes,
+    probe_price,
+    rules_of,
+)
+from elastic_core.statistics.stopping import Thoughts, certifiable, fold, read_thoughts
+from elastic_core.stop_rule import StopRule
+from tests.elastic_command import elastic_here
+from tests.unit.test_adaptive import LADDER, RUNGS
+from tests.unit.test_sweep_executor import sweep, table
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("ladder")
+    sweep(found, cells=LADDER, num_samples=20)
+    return found
+
+
+@pytest.fixture(scope="module")
+def thoughts(directory: Path) -> Thoughts:
+    return read_thoughts(with_work(table(directory).lazy()).collect())
+
+
+def test_the_mixture_at_a_budgets_own_cost_is_at_least_that_budget(thoughts: Thoughts) -> None:
+    costs = thoughts.by_problem(fixed_costs(thoughts, TOKENS)).mean(axis=(0, 1))
+    means = thoughts.by_problem(thoughts.scores).mean(axis=(0, 1))
+    mixed = [float(thoughts.by_problem(mixture(thoughts, TOKENS, cost)).mean()) for cost in costs]
+    assert all(mixed >= means - 1e-12)
+    best = int(means.argmax())
+    assert mixed[best] == pytest.approx(means[best])
+    # Concave: dearer mixtures gain less for a token.
+    grid = np.linspace(costs.min(), costs.max(), 30)
+    line = [float(thoughts.by_problem(mixture(thoughts, TOKENS, cost)).mean()) for cost in grid]
+    assert (np.diff(line, n=2) <= 1e-12).all()
+
+
+def test_outcomes_are_whole_and_no_rule_beats_the_best_of_each_sample(thoughts: Thoughts) -> None:
+    rules = rules_of(thoughts)
+    found = outcomes(thoughts, rules, TOKENS)
+    assert found.filter(kind=BUDGETED).height == len(RUNGS) + 1
+    assert found.filter(kind=RULED)["rule"].sort().to_list() == sorted(map(str, rules))
+    (best,) = found.filter(kind=ORACLE).to_dicts()
+    assert best["accuracy"] >= found["accuracy"].max()
+    free = found.filter(pl.col("budget").is_null(), kind=BUDGETED).row(0, named=True)
+    assert (free["difference"], free["saved"]) == (0, 0)
+    ruled = found.filter(kind=RULED)
+    assert (ruled["gain_low"] <= ruled["gain"]).all() and (ruled["gain"] <= ruled["gain_high"]).all()
+    shown = best_rules(found)
+    assert shown["accuracy"].is_sorted() and shown["accuracy"].n_unique() == shown.height
+
+
+def test_probes_are_charged_as_drawn_or_by_their_price_in_rungs(thoughts: Thoughts) -> None:
+    rule = certifiable(thoughts)[0]
+    folded, priced = fold(thoughts, rule), fold(thoughts, rule, rho=0.5)
+    assert folded.column.tolist() == priced.column.tolist()
+    steps = dict(zip(RUNGS, np.diff(RUNGS, prepend=0).tolist(), strict=True))
+    most = sum(steps[rung] for rung in rule.rungs(None))
+    assert priced.probing[:, 2].max() <= 0.5 * most and priced.probing[:, [0, 1, 3]].max() == 0
+    dear = outcomes(thoughts, [rule], TOKENS).filter(kind=RULED)["cost"].item()
+    cheap, free = (outcomes(thoughts, [rule], TOKENS, rho).filter(kind=RULED)["cost"].item() for rho in (0.5, 0))
+    assert free < cheap < dear
+    assert probe_price(thoughts, thoughts.own, TOKENS) > 0
+    uncached = outcomes(thoughts, [rule], CostModel(cached_input=1)).filter(kind=RULED)["cost"].item()
+    assert uncached > dear
+
+
+def test_a_thought_that_goes_on_beside_its_probes_is_faster_and_draws_in_vain(thoughts: Thoughts) -> None:
+    found = outcomes(thoughts, certifiable(thoughts), TOKENS, latency=CostModel(0, 0, 0.01, 0.02)).filter(kind=RULED)
+    assert (found["seconds_beside"] <= found["seconds"]).all()
+    assert found["wasted"].max() > 0  # type: ignore[operator]
+
+
+def test_a_part_of_the_problems_has_their_own_outcomes(thoughts: Thoughts) -> None:
+    parts = [thoughts.of_problems(np.array(numbers)) for numbers in ([0, 2], [1, 3, 4])]
+    rule = certifiable(thoughts)[0]
+    whole = fold(thoughts, rule).column
+    for part, numbers in zip(parts, ([0, 2], [1, 3, 4]), strict=True):
+        assert fold(part, rule).column.tolist() == whole[np.isin(thoughts.place, numbers)].tolist()
+        assert part.names == [thoughts.names[number] for number in numbers]
+
+
+def test_rules_are_printed_and_all_of_them_written(directory: Path, tmp_path: Path, thoughts: Thoughts) -> None:
+    output = tmp_path / "rules.csv"
+    done = elastic_here("rules", "--from", str(directory), "--rho", "0.05", "--output", str(output), runs=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "5 problems × 20 samples" in done.stdout and "charged 0.05 instead" in done.stdout
+    with output.open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == len(RUNGS) + 2 + len(rules_of(thoughts))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (("--rule", "adaptive_agree2_every5"), "probes at 5 tokens, where the table has no budget"),
+        (("--rule", "agree"), '"agree" is not a stop rule'),
+        (("--rule", "adaptive_agree2_every3_to9_probe7"), "needs rows of budget_forcing"),
+        (("--rule", "adaptive_sure90_every3_to9"), "sweep.logprobs=true"),
+        (("--benchmark", "hard"), "--benchmark hard: .*there are: easy"),
+    ],
+)
+def test_what_the_table_does_not_tell_is_one_sentence(
+    directory: Path, tmp_path: Path, given: tuple[str, ...], says: str
+) -> None:
+    import re
+
+    done = elastic_here("rules", "--from", str(directory), *given, runs=tmp_path)
+    assert (done.returncode, len(done.stdout.splitlines())) == (2, 1), done.stdout
+    assert re.search(says, done.stdout), done.stdout
+
+
+def test_rules_of_a_table_can_be_read_again(thoughts: Thoughts) -> None:
+    assert all(StopRule.parse(str(rule)) == rule for rule in rules_of(thoughts))
