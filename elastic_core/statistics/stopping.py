@@ -140,7 +140,7 @@ def read_thoughts(rows: pl.DataFrame, solution: int | None = None) -> Thoughts:
     samples = last.select(key)
     names = samples.select(_SAMPLE).unique(maintain_order=True)
     place = samples.join(names.with_row_index("place"), on=_SAMPLE, maintain_order="left")["place"].to_numpy()
-    seeds = samples[key[-1]].rank("dense").to_numpy() - 1 if len(key) > 3 else np.zeros(shape[0], int)
+    seeds = samples[key[-1]].fill_null(-1).rank("dense").to_numpy() - 1 if len(key) > 3 else np.zeros(shape[0], int)
     drawn = _grid(ladder, "think_tokens", shape)
     finish = ladder["think_finish"].to_numpy().reshape(shape)
     forced = _grid(ladder, "forced_tokens", shape)

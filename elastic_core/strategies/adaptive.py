@@ -62,22 +62,23 @@ def adaptive(given: StopRule | None = None) -> Strategy:
 
         return decode
 
-    def unread(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
-        raise AssertionError("a rule decides by answers; take the strategy by `reading`")
-
     def max_forced_tokens(markers: Markers) -> int:
         if given is None or given.probe is None:
             return markers.max_forced
         return markers.max_forced + len(markers.final_answer_after) + len(markers.final_answer_before) + given.probe
 
     def expected_budget(budget: Budget) -> str | None:
-        return (
-            "a limited thinking budget, whose eighths are its rungs" if given is None and budget.think is None else None
-        )
+        runs = given is not None or budget.think is not None
+        return None if runs else "a limited thinking budget, whose eighths are its rungs"
 
     return Strategy(
-        unread, expected_budget, roles=("thinker", "solver"), max_forced_tokens=max_forced_tokens, reads=reads
+        reads(_solution), expected_budget, roles=("thinker", "solver"), max_forced_tokens=max_forced_tokens, reads=reads
     )
+
+
+def _solution(trajectory: Trajectory) -> str:
+    """Stands for the answer where nobody reads it."""
+    return str(trajectory.response_ids[trajectory.solution_start :])
 
 
 def _eighths(budget: Budget) -> StopRule:
