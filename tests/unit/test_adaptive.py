@@ -70,6 +70,21 @@ def test_rows_are_those_of_the_fold(whole: pl.DataFrame, name: str, limit: int) 
     assert {REASONS[reason] for reason in folded.reason if reason >= 0} >= {Stop.AGREED}
 
 
+def test_sure_answers_stop_where_their_probabilities_were_stored(tmp_path: Path) -> None:
+    """The scripted engine gives every token a probability of 37 %."""
+    names = ("adaptive_sure30_every4", "adaptive_sure40_every4")
+    cells = [*LADDER, *build_cells(["base"], ["easy"], list(names), parse_grid(["12+6"]))]
+    sweep(tmp_path, cells=cells, sampling=Sampling(logprobs=True))
+    rows = with_work(table(tmp_path).lazy()).collect()
+    assert rows["solution_logprob"].drop_nulls().unique().to_list() == [-1.0]
+    thoughts = read_thoughts(rows)
+    for name in names:
+        folded = fold(thoughts, StopRule.parse(name), limit=12)
+        found = rows.filter(strategy=name).sort("benchmark", "problem", "sample")
+        assert found.select(WORK).to_numpy().tolist() == stopped_work(thoughts, folded).tolist()
+        assert (Stop.SURE in {REASONS[reason] for reason in folded.reason if reason >= 0}) == ("sure30" in name)
+
+
 @settings(max_examples=20, deadline=None)
 @given(lives=st.lists(st.integers(1, 90), min_size=1, max_size=3), delays=st.integers(0, 99))
 def test_an_interrupted_sweep_ends_with_the_table_of_an_uninterrupted_one(lives: list[int], delays: int) -> None:

@@ -99,6 +99,7 @@ def sweep(
     cells: Sequence[Cell] = CELLS,
     num_samples: int = 2,
     sharing: Sharing = "memo",
+    sampling: Sampling = Sampling(),  # noqa: B008
     **options: Any,
 ) -> SweepResult:
     async def run() -> SweepResult:
@@ -109,7 +110,7 @@ def sweep(
             )
             replicas = [{"base": engine or Scripted(next_token, context=64)}]
             return await run_sweep(
-                plan, sampling=Sampling(), prompts=PROMPTS, replicas=replicas, rows=rows_builder(), store=store,
+                plan, sampling=sampling, prompts=PROMPTS, replicas=replicas, rows=rows_builder(), store=store,
                 **options,
             )  # fmt: skip
 
