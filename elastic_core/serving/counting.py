@@ -211,7 +211,7 @@ class Count:
         told: dict[str, Any] = {"rule": response.rule.name, "probe_tokens": response.probe_tokens}
         told["wasted_tokens"] = response.wasted_tokens
         if done is None:
-            return Tally(budget, self._marks, None, len(response.shown), length=len(response.shown), rule=told)
+            return Tally(budget, self._marks, None, len(response.tokens), length=len(response.tokens), rule=told)
         told |= {"thought": str(done.think_finish), "probes": len(done.probes), "stopped": done.stopped}
         told["stopped_at"] = done.think_tokens if done.stopped else None
         counts = done.think_tokens, done.solution_tokens, done.forced_tokens, len(done.response_ids)

@@ -55,8 +55,8 @@ def refused(sampling: Any) -> str | None:
 
 @dataclass
 class Response:
-    """One response under way. `shown` are its tokens as far as they stay; `probe_tokens` were drawn beside it, and
-    `wasted_tokens` of the thought after the rung where it ended."""
+    """One response under way. `shown` are its tokens up to the request that is being answered, and `coming` that
+    request's; `probe_tokens` were drawn beside it, and `wasted_tokens` of the thought after the rung where it ended."""
 
     rule: Rule
     budget: Budget
@@ -64,6 +64,7 @@ class Response:
     tokenizer: Any
     max_model_len: int
     shown: list[int] = field(default_factory=list)
+    coming: list[int] = field(default_factory=list)
     probe_tokens: int = 0
     wasted_tokens: int = 0
     trajectory: Trajectory | None = None
@@ -87,7 +88,7 @@ class Response:
                     yield output
             await engine.end()
             self.trajectory = work.result()
-            self.shown = list(self.trajectory.response_ids)
+            self.shown, self.coming = list(self.trajectory.response_ids), []
             ended = self.trajectory.solution_finish is SolutionFinish.STOP
             yield writer.last(self.shown, "stop" if ended else "length", self.markers.end_of_text)
         finally:
@@ -98,8 +99,29 @@ class Response:
 
     def _safe(self) -> list[int]:
         """What is shown while the response is drawn: an end-of-text may be taken back."""
-        last = bool(self.shown) and self.shown[-1] in self.markers.end_of_text
-        return self.shown[: len(self.shown) - last]
+        found = self.tokens
+        return found[:-1] if found and found[-1] in self.markers.end_of_text else found
+
+    @property
+    def tokens(self) -> list[int]:
+        """Of the response, so far."""
+        return self.shown + self.coming
+
+
+@dataclass
+class _Ahead:
+    """A request that was begun beside a probe; its tokens go to `drawn`, and to what is shown once it is wanted."""
+
+    request: Generate
+    drawn: list[int] = field(default_factory=list)
+    task: asyncio.Task[Completion] | None = None
+
+    async def cancel(self) -> None:
+        """Until the engine has stopped."""
+        if self.task is not None:
+            self.task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await self.task
 
 
 class _Requests:
@@ -112,47 +134,37 @@ class _Requests:
         self._response, self._generate, self._prompt, self._sampling = response, generate, prompt, sampling
         self._id = options["request_id"]
         self._options = {name: value for name, value in options.items() if name in ("lora_request", "priority")}
-        self._ahead: tuple[Generate, asyncio.Task[Completion], list[int]] | None = None
+        self._ahead: _Ahead | None = None
         self._number = 0
 
     async def generate(self, request: Generate, seed: int) -> Completion:
         """See `Engine`."""
         if request.aside:
             if request.meanwhile is not None:
-                drawn: list[int] = []
-                task = asyncio.create_task(self._draw(request.meanwhile, seed, drawn))
-                self._ahead = request.meanwhile, task, drawn
+                self._ahead = begun = _Ahead(request.meanwhile)
+                begun.task = asyncio.create_task(self._draw(request.meanwhile, seed, begun.drawn))
             completion = await self._draw(request, seed, [])
             self._response.probe_tokens += len(completion.tokens)
             return completion
-        self._response.shown = list(request.prefix[len(self._prompt) :])
-        ahead = self._ahead
-        if ahead is not None and ahead[0] == request:
-            self._ahead = None
+        before = list(request.prefix[len(self._prompt) :])
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead.task is not None and ahead.request == request:
             # What it has drawn meanwhile is shown now, and what comes as it comes.
-            _, task, drawn = ahead
-            self._response.shown += drawn
-            drawn_by_now = len(drawn)
+            self._response.shown, self._response.coming = before, ahead.drawn
             self.fresh.set()
-            while not task.done():
-                await asyncio.wait({task}, timeout=_LOOK_SECONDS)
-                if len(drawn) > drawn_by_now:
-                    self._response.shown += drawn[drawn_by_now:]
-                    drawn_by_now = len(drawn)
-                    self.fresh.set()
-            return task.result()
-        await self.end()
-        return await self._draw(request, seed, self._response.shown)
+            try:
+                return await asyncio.shield(ahead.task)
+            finally:
+                await ahead.cancel()
+        self._response.shown, self._response.coming = before, []
+        return await self._draw(request, seed, self._response.coming)
 
     async def end(self) -> None:
         """Abort what is drawn ahead."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
-            _, task, drawn = ahead
-            task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await task
-            self._response.wasted_tokens += len(drawn)
+            await ahead.cancel()
+            self._response.wasted_tokens += len(ahead.drawn)
 
     async def _draw(self, request: Generate, seed: int, into: list[int]) -> Completion:
         from vllm.inputs import TokensPrompt
@@ -200,10 +212,6 @@ class _Requests:
             detokenize=False,
             output_kind=RequestOutputKind.DELTA,
         )
-
-
-_LOOK_SECONDS = 0.02
-"""Between two looks at a thought that was begun beside its probe."""
 
 
 class _Writer:

@@ -81,8 +81,8 @@ def outcomes(
     With `latency`, the seconds of work, `seconds` of a response whose thought waits for its probes, and
     `seconds_beside` where it goes on meanwhile; then `wasted` tokens are drawn in vain on average.
     """
-    fixed = fixed_costs(thoughts, model)
-    free, free_cost = (thoughts.by_problem(values[:, -1]) for values in (thoughts.scores, fixed))
+    scored, fixed = fixed_scores(thoughts), fixed_costs(thoughts, model)
+    free, free_cost = thoughts.by_problem(scored[:, -1]), thoughts.by_problem(fixed[:, -1])
     found: list[dict[str, Any]] = []
     sides: list[tuple[np.ndarray, np.ndarray]] = []
     for place, rung in enumerate([*thoughts.rungs.tolist(), None]):
@@ -90,7 +90,7 @@ def outcomes(
         if latency is not None:
             row |= dict.fromkeys(("seconds", "seconds_beside"), float(fixed_costs(thoughts, latency)[:, place].mean()))
         found.append(row)
-        sides.append((thoughts.scores[:, place], fixed[:, place]))
+        sides.append((scored[:, place], fixed[:, place]))
     for rule in rules:
         folded = fold(thoughts, rule, rho)
         work = stopped_work(thoughts, folded)
@@ -103,9 +103,9 @@ def outcomes(
             row["wasted"] = float(_wasted(thoughts, folded).mean())
         found.append(row)
         sides.append((stopped_scores(thoughts, folded), work @ prices(model)))
-    best = thoughts.scores.max(axis=1)
+    best = scored.max(axis=1)
     found.append({"kind": ORACLE})
-    sides.append((best, np.where(thoughts.scores == best[:, None], fixed, np.inf).min(axis=1)))
+    sides.append((best, np.where(scored == best[:, None], fixed, np.inf).min(axis=1)))
     means = [(thoughts.by_problem(scores), thoughts.by_problem(costs)) for scores, costs in sides]
     num = thoughts.num_samples
     differences = simultaneous([scores - free for scores, _ in means], [2 * num] * len(means))
@@ -139,16 +139,17 @@ def best_rules(found: pl.DataFrame) -> pl.DataFrame:
 def mixture(thoughts: Thoughts, model: CostModel, cost: float) -> np.ndarray:
     """Scores by sample of the mixture of fixed budgets that costs so much on average: on the concave hull of accuracy
     over cost, by linear interpolation; at most its dearest, at least its cheapest."""
+    scores = fixed_scores(thoughts)
     costs = thoughts.by_problem(fixed_costs(thoughts, model)).mean(axis=(0, 1))
-    means = thoughts.by_problem(thoughts.scores).mean(axis=(0, 1))
+    means = thoughts.by_problem(scores).mean(axis=(0, 1))
     hull = _hull(costs, means)
     at = min(max(cost, costs[hull[0]]), costs[hull[-1]])
     above = next(i for i, place in enumerate(hull) if costs[place] >= at)
     if above == 0:
-        return thoughts.scores[:, hull[0]]
+        return scores[:, hull[0]]
     low, high = hull[above - 1], hull[above]
     share = (at - costs[low]) / (costs[high] - costs[low])
-    return (1 - share) * thoughts.scores[:, low] + share * thoughts.scores[:, high]
+    return (1 - share) * scores[:, low] + share * scores[:, high]
 
 
 def _hull(costs: np.ndarray, means: np.ndarray) -> list[int]:
@@ -177,8 +178,13 @@ def probe_price(thoughts: Thoughts, probes: Probes, model: CostModel) -> float:
 
 
 def fixed_costs(thoughts: Thoughts, model: CostModel) -> np.ndarray:
-    """Of each sample's row at each rung and without a limit, shape (samples, rungs + 1)."""
-    return thoughts.work @ prices(model)
+    """Of each sample's row at each rung and without any limit, shape (samples, rungs + 1)."""
+    return np.concatenate([thoughts.work[:, :-1], thoughts.free_work[:, None]], axis=1) @ prices(model)
+
+
+def fixed_scores(thoughts: Thoughts) -> np.ndarray:
+    """As `fixed_costs`."""
+    return np.column_stack([thoughts.scores[:, :-1], thoughts.free])
 
 
 def prices(model: CostModel) -> np.ndarray:

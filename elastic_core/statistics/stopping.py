@@ -56,7 +56,8 @@ class Thoughts:
         samples: benchmark, problem, sample, prompt_tokens and solution_budget of each.
         place: of each sample its problem's number, shape (samples,), and `seed` that of its training.
         names: benchmark and problem, by number.
-        scores: in [0, 1], shape (samples, rungs + 1); the last column is without a limit.
+        scores: in [0, 1], shape (samples, rungs + 1); the last column is without a limit of thinking.
+        free: without any limit, shape (samples,), and `free_work` what that took, shape (samples, 4).
         work: of the row at each rung, shape (samples, rungs + 1, 4), see `WORK`.
         closed: whether the thought had ended by itself by a rung, shape (samples, rungs).
         drawn: tokens of the thought at each rung, shape (samples, rungs + 1).
@@ -70,6 +71,8 @@ class Thoughts:
     seed: np.ndarray
     names: list[tuple[str, str]]
     scores: np.ndarray
+    free: np.ndarray
+    free_work: np.ndarray
     work: np.ndarray
     closed: np.ndarray
     drawn: np.ndarray
@@ -91,7 +94,10 @@ class Thoughts:
     def of_problems(self, problems: np.ndarray) -> Thoughts:
         """The samples of some problems, by number."""
         kept = np.isin(self.place, problems)
-        parts = {name: getattr(self, name)[kept] for name in ("seed", "scores", "work", "closed", "drawn")}
+        parts = {
+            name: getattr(self, name)[kept]
+            for name in ("seed", "scores", "free", "free_work", "work", "closed", "drawn")
+        }
         renumbered = np.full(len(self.names), -1)
         renumbered[problems] = np.arange(len(problems))
         return replace(
@@ -136,6 +142,14 @@ def read_thoughts(rows: pl.DataFrame, solution: int | None = None) -> Thoughts:
         cap: _of_samples(rows, whole) for (cap,), rows in asked.partition_by("solution_budget", as_dict=True).items()
     }
     ladder, last = _of_samples(served, whole), _of_samples(free, whole)
+    free_scores, free_work = last["score"].to_numpy(), _work(last, (last.height, 1))[:, 0]
+    # A rule limits the solution: without rows that say what comes of it, a longer one counts as wrong.
+    endless = rows.filter(pl.col("think_budget").is_null(), pl.col("solution_budget").eq_missing(solution))
+    endless = _of_samples(endless.filter(strategy=SERVED), whole)
+    if endless.height == last.height:
+        last = endless
+    elif solution is not None:
+        last = last.with_columns(score=pl.when(pl.col("solution_tokens") <= solution).then("score").otherwise(0.0))
     shape = whole.height, len(rungs)
     samples = last.select(key)
     names = samples.select(_SAMPLE).unique(maintain_order=True)
@@ -161,6 +175,8 @@ def read_thoughts(rows: pl.DataFrame, solution: int | None = None) -> Thoughts:
         seed=seeds.astype(int),
         names=names.rows(),
         scores=np.column_stack([_grid(ladder, "score", shape), last["score"].to_numpy()]),
+        free=free_scores,
+        free_work=free_work,
         work=np.concatenate([_work(ladder, shape), _work(last, (shape[0], 1))], axis=1),
         closed=closed,
         drawn=np.column_stack([drawn, last["think_tokens"].to_numpy()]),

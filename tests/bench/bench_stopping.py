@@ -63,7 +63,7 @@ def reported(thoughts: Thoughts, benchmark: str, rho: float) -> Reported | None:
     ratio, _, _ = ratio_of_means(costs, free)
     scores = report.by_problem(stopped_scores(report, folded))
     mixed = report.by_problem(mixture(report, TOKENS, float(costs.mean())))
-    lost = scores - report.by_problem(report.scores[:, -1])
+    lost = scores - report.by_problem(report.free)
     return Reported(str(rule), 1 - ratio, (ratio * free - costs) / free.mean(), lost, scores - mixed)
 
 

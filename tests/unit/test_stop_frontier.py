@@ -16,6 +16,7 @@ from elastic_core.statistics.stop_frontier import (
     RULED,
     best_rules,
     fixed_costs,
+    fixed_scores,
     mixture,
     outcomes,
     probe_price,
@@ -42,7 +43,7 @@ def thoughts(directory: Path) -> Thoughts:
 
 def test_the_mixture_at_a_budgets_own_cost_is_at_least_that_budget(thoughts: Thoughts) -> None:
     costs = thoughts.by_problem(fixed_costs(thoughts, TOKENS)).mean(axis=(0, 1))
-    means = thoughts.by_problem(thoughts.scores).mean(axis=(0, 1))
+    means = thoughts.by_problem(fixed_scores(thoughts)).mean(axis=(0, 1))
     mixed = [float(thoughts.by_problem(mixture(thoughts, TOKENS, cost)).mean()) for cost in costs]
     assert all(mixed >= means - 1e-12)
     best = int(means.argmax())
@@ -130,3 +131,16 @@ def test_what_the_table_does_not_tell_is_one_sentence(
 
 def test_rules_of_a_table_can_be_read_again(thoughts: Thoughts) -> None:
     assert all(StopRule.parse(str(rule)) == rule for rule in rules_of(thoughts))
+
+
+def test_a_solution_that_the_rules_budget_would_cut_is_not_counted_for_it(directory: Path) -> None:
+    """Responses without a limit may solve at any length; a rule's level has s tokens."""
+    rows = with_work(table(directory).lazy()).collect()
+    long = pl.when(strategy="unconstrained").then(7).otherwise("solution_tokens")
+    found = read_thoughts(rows.with_columns(solution_tokens=long.cast(pl.Int32)))
+    assert found.scores[:, -1].max() == 0 and found.free.max() == 1
+    # What separate gives there without a limit of thinking says it exactly.
+    endless = rows.filter(strategy="unconstrained").with_columns(strategy=pl.lit("separate"), solution_budget=6)
+    endless = endless.with_columns(pl.col("solution_budget").cast(pl.Int32))
+    known = read_thoughts(pl.concat([rows.with_columns(solution_tokens=long.cast(pl.Int32)), endless]))
+    assert known.scores[:, -1].tolist() == found.free.tolist()
