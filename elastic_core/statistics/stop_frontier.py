@@ -142,26 +142,26 @@ def mixture(thoughts: Thoughts, model: CostModel, cost: float) -> np.ndarray:
     scores = fixed_scores(thoughts)
     costs = thoughts.by_problem(fixed_costs(thoughts, model)).mean(axis=(0, 1))
     means = thoughts.by_problem(scores).mean(axis=(0, 1))
-    hull = _hull(costs, means)
-    at = min(max(cost, costs[hull[0]]), costs[hull[-1]])
-    above = next(i for i, place in enumerate(hull) if costs[place] >= at)
+    corners = hull(costs, means)
+    at = min(max(cost, costs[corners[0]]), costs[corners[-1]])
+    above = next(i for i, place in enumerate(corners) if costs[place] >= at)
     if above == 0:
-        return scores[:, hull[0]]
-    low, high = hull[above - 1], hull[above]
+        return scores[:, corners[0]]
+    low, high = corners[above - 1], corners[above]
     share = (at - costs[low]) / (costs[high] - costs[low])
     return (1 - share) * scores[:, low] + share * scores[:, high]
 
 
-def _hull(costs: np.ndarray, means: np.ndarray) -> list[int]:
+def hull(costs: np.ndarray, means: np.ndarray) -> list[int]:
     """Places on the upper concave hull, from the cheapest to the most accurate."""
-    hull: list[int] = []
+    found: list[int] = []
     for place in sorted(range(len(costs)), key=lambda i: (costs[i], -means[i])):
-        if hull and means[place] <= means[hull[-1]]:
+        if found and means[place] <= means[found[-1]]:
             continue
-        while len(hull) > 1 and _slope(costs, means, hull[-2], hull[-1]) <= _slope(costs, means, hull[-1], place):
-            hull.pop()
-        hull.append(place)
-    return hull
+        while len(found) > 1 and _slope(costs, means, found[-2], found[-1]) <= _slope(costs, means, found[-1], place):
+            found.pop()
+        found.append(place)
+    return found
 
 
 def _slope(costs: np.ndarray, means: np.ndarray, first: int, second: int) -> float:

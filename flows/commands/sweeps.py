@@ -12,6 +12,7 @@ import click
 from flows import presets
 from flows.commands.options import (
     PATH,
+    Command,
     asked,
     built_data,
     changes_of,
@@ -60,6 +61,39 @@ def status(preset: str | None, overrides: tuple[str, ...]) -> None:
     click.echo(tables.status(FlowRun.begin(*asked(preset, overrides))))
 
 
+def _priced(command: Command) -> Command:
+    """--price and --latency, read by `_charged`."""
+    price = click.option(
+        "--price",
+        type=click.FloatRange(min=0),
+        nargs=3,
+        metavar="INPUT CACHED OUTPUT",
+        help="Prices of a million input, cached input and output tokens, to compare budgets by cost.",
+    )
+    latency = click.option(
+        "--latency",
+        type=click.FloatRange(min=0),
+        nargs=3,
+        metavar="TURN INPUT OUTPUT",
+        help="Milliseconds of a turn, an input token and an output token, to show how long a response takes.",
+    )
+    return price(latency(command))
+
+
+_Three = tuple[float, float, float] | None
+
+
+def _charged(parameters: ReportParameters, price: _Three, latency: _Three) -> ReportParameters:
+    from elastic_core.statistics.cost import CostModel
+
+    if price is not None:
+        parameters = parameters.model_copy(update={"prices": CostModel(*price)})
+    if latency is not None:
+        turn, read, written = (milliseconds / 1000 for milliseconds in latency)
+        parameters = parameters.model_copy(update={"latency": CostModel(read, 0, written, turn)})
+    return parameters
+
+
 @click.command()
 @click.option(
     "--from",
@@ -77,20 +111,7 @@ def status(preset: str | None, overrides: tuple[str, ...]) -> None:
     help="Add the reports to a static site: DIR/index.html, and for each report a directory, which also has its "
     "results as records of Every Eval Ever.",
 )
-@click.option(
-    "--price",
-    type=click.FloatRange(min=0),
-    nargs=3,
-    metavar="INPUT CACHED OUTPUT",
-    help="Prices of a million input, cached input and output tokens, to compare budgets by cost.",
-)
-@click.option(
-    "--latency",
-    type=click.FloatRange(min=0),
-    nargs=3,
-    metavar="TURN INPUT OUTPUT",
-    help="Milliseconds of a turn, an input token and an output token, to show how long a response takes.",
-)
+@_priced
 def report(
     tables: tuple[Path, ...],
     directory: Path | None,
@@ -107,7 +128,6 @@ def report(
     environment.prepare()
     from dataclasses import replace
 
-    from elastic_core.statistics.cost import CostModel
     from reports.build import build_report
     from reports.bundle import add_report, write_index
     from tasks.records.stage_directory import PAGE, REPORT
@@ -119,12 +139,7 @@ def report(
     if bundle is not None and directory is not None:
         raise click.UsageError("--to and --bundle exclude each other: a bundle's reports lie below it")
     for table in tables or (table_of_last_run(),):
-        parameters = _report_parameters(table)
-        if price is not None:
-            parameters = parameters.model_copy(update={"prices": CostModel(*price)})
-        if latency is not None:
-            turn, read, written = (milliseconds / 1000 for milliseconds in latency)
-            parameters = parameters.model_copy(update={"latency": CostModel(read, 0, written, turn)})
+        parameters = _charged(_report_parameters(table), price, latency)
         sources = replace(report_sources(table, machine()), parameters=parameters)
         if bundle is not None:
             key = open_table(table).directory.parent.name
@@ -217,9 +232,7 @@ def budgets(
     metavar="RUNGS",
     help="What a probe costs, as a share of the tokens from one rung to the next. Without it what it took.",
 )
-@click.option(
-    "--prefix-cache/--no-prefix-cache", default=True, help="Whether what was read before is read for nothing."
-)
+@_priced
 @click.option("--output", type=PATH, metavar="FILE", help="Write every rule that was tried, as CSV.")
 def rules(
     table: Path | None,
@@ -227,16 +240,15 @@ def rules(
     benchmarks: tuple[str, ...],
     given: tuple[str, ...],
     rho: float | None,
-    prefix_cache: bool,
+    price: _Three,
+    latency: _Three,
     output: Path | None,
 ) -> None:
     """Hold stop rules against the fixed budgets of a table.
 
     A rule ends a thought when its answers agree. All rows are there already, so nothing is drawn. Costs are tokens
-    processed, or money where the preset has report.prices.
+    processed, or money where there is a price: --price 1 1 1 is an engine without a prefix cache.
     """
-    from dataclasses import replace
-
     from rich.console import Console
 
     environment.prepare()
@@ -244,11 +256,19 @@ def rules(
     from flows.commands.rules import show_rules
 
     table = table or table_of_last_run()
-    parameters = _report_parameters(table)
-    costs = parameters.prices or TOKENS
-    costs = costs if prefix_cache else replace(costs, cached_input=costs.input)
+    parameters = _charged(_report_parameters(table), price, latency)
     width = None if sys.stdout.isatty() else 250  # A file gets every line uncut.
-    show_rules(table, model, benchmarks, given, costs, rho, parameters.latency, output, Console(width=width))
+    show_rules(
+        table,
+        model,
+        benchmarks,
+        given,
+        parameters.prices or TOKENS,
+        rho,
+        parameters.latency,
+        output,
+        Console(width=width),
+    )
 
 
 @click.command()
