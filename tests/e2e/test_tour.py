@@ -151,10 +151,11 @@ def test_the_page_of_evaluation_goes_on_from_its_report_to_a_budget(
     """As they stand on the page, of the last run; what comes before needs a GPU, and is parsed by the unit tests."""
     monkeypatch.chdir(toured)
     begin = next(place for place, line in enumerate(EVALUATION) if line.startswith("elastic evaluate")) + 1
-    status, report, priced, budgets = (line.removeprefix("elastic ") for line in EVALUATION[begin : begin + 4])
+    status, report, priced, rules, budgets = (line.removeprefix("elastic ") for line in EVALUATION[begin : begin + 5])
     assert "(100%)" in right(status)
     assert right(report).strip().endswith("report.html")
     page_of_prices = Path(right(priced).splitlines()[-1].removeprefix("file://"))
     assert "cost per million responses" in page_of_prices.with_suffix(".md").read_text()
+    assert "A probe costs, in rungs" in right(rules)
     assert "high" in right(budgets) and (toured / "budgets.json").is_file()
-    assert EVALUATION[begin + 4].startswith("elastic serve --preset evaluate")
+    assert EVALUATION[begin + 5].startswith("elastic serve --preset evaluate")
