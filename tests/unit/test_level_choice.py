@@ -1,7 +1,7 @@
 """Which budgets become effort levels, and `elastic budgets` as a user runs it."""
 
 import re
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -272,3 +272,57 @@ def test_what_is_no_table_is_one_sentence(tmp_path: Path) -> None:
             (tmp_path / "x" / "manifest.json").write_text(text)
         done = elastic_here("budgets", "--from", str(tmp_path / "x"), runs=tmp_path)
         assert done.returncode == 2 and done.stdout.startswith(f"error: {tmp_path / 'x'} ")
+
+
+def test_what_cannot_be_certified_is_refused_with_the_number_of_problems(table: Path, tmp_path: Path) -> None:
+    given = ("--model", "base", "--risk", "1", "--confidence", "90", "--output", str(tmp_path / "x.json"))
+    done = elastic_here("budgets", "--from", str(table), *given, runs=tmp_path)
+    assert (done.returncode, len(done.stdout.splitlines())) == (2, 1), done.stdout
+    assert "no certificate of 1 points with 90 %" in done.stdout and "without any loss it takes" in done.stdout
+    assert not (tmp_path / "x.json").exists()
+
+
+def test_high_may_be_certified_on_another_table() -> None:
+    """Where the first one is too small to show anything, and where the second one says otherwise."""
+    cells = [Measured(0, 0.2, 30), Measured(64, 0.9, 90), Measured(128, 0.9, 150), Measured(None, 0.9, 300)]
+    small, large = make_table(cells, 20), make_table(cells, 400)
+    assert not choose_levels(small, 0.05).certified
+    found = choose_levels(small, 0.05, only_certified=True, calibration=large)
+    assert found.certified and found.levels["high"].think == 64
+    worse = make_table([cells[0], Measured(64, 0.5, 90), *cells[2:]], 400)
+    assert choose_levels(small, 0.05, only_certified=True, calibration=worse).levels["high"].think == 128
+
+
+def test_a_rule_becomes_a_level_where_it_is_the_cheapest_that_is_certified() -> None:
+    """Half of the problems are known at 16 tokens, the others at 96; thoughts go on all the same. The rule stops at 32
+    and at 112, where a fixed budget needs 96 for all of them."""
+    rows = []
+    for problem, think in product(range(400), (*range(16, 129, 16), None)):
+        known = think is None or think >= (16 if problem % 2 else 96)
+        rows.append(
+            {
+                "benchmark": "mixed",
+                "problem": f"{problem:03}",
+                "sample": 0,
+                "strategy": "unconstrained" if think is None else "separate",
+                "think_budget": think,
+                "solution_budget": None if think is None else 8,
+                "prompt_tokens": 5,
+                "think_tokens": think or 400,
+                "solution_tokens": 1,
+                "forced_tokens": int(think is not None),
+                "think_finish": "closed" if think is None else "forced",
+                "score": float(known),
+                "answer": "1" if known else f"{problem}/{think}",
+                "solution_logprob": None,
+            }
+        )
+    names = ("think_budget", "solution_budget", "answer", "solution_logprob")
+    table = pl.DataFrame(rows, schema_overrides={name: SCHEMA[name] for name in names})
+    choice = choose_levels(table, 0.02, only_certified=True)
+    high = choice.levels["high"]
+    assert choice.certified and (high.rule, high.think, high.accuracy) == ("adaptive_agree2_every16_to128", None, 1)
+    # The responses, with two tokens for each of one and of six probes.
+    assert high.tokens_mean == pytest.approx(((32 + 2 + 2) + (112 + 2 + 12)) / 2)
+    fixed = choose_levels(table, 0.02, only_certified=True, with_rules=False).levels["high"]
+    assert (fixed.rule, fixed.think) == (None, 96) and fixed.tokens_mean > high.tokens_mean
