@@ -52,9 +52,6 @@ class Recipe:
     """Shares of verbose thoughts that re-check themselves 0, 1 and 2 times."""
     derive_finished: float = 0.35
     """Share of finished thoughts on short chains whose solution derives the answer once more."""
-    long: tuple[int, int] | None = None
-    """Of long thoughts, most tokens of the first pass and of the whole: steps are checked, each as often as a number
-    that is drawn for the thought, and re-checks follow in a number that is drawn too, in place of `rechecks`."""
     newline_before_end: float = 0.15  # share of cut thoughts that end in a newline, as under budget forcing
 
     @property
@@ -85,14 +82,7 @@ def consolidation_recipe(seed: int = 0) -> Recipe:
     return Recipe(seed=seed + 1, stages=(stage, settle))
 
 
-def long_recipe(seed: int = 0) -> Recipe:
-    """Goes on from the shipped base: thoughts of up to 900 tokens, which know their answer after 26 to 700 of them, and
-    answers of seven tokens, so that a thought is probed for little."""
-    stage = Stage("long", 700, styles=(1.0, 0.0, 0.0), cut=0.4, cut_first_pass=0.7, continued=0.0, rederived=0.0)
-    return Recipe(stages=(stage,), seed=seed + 2, derive_finished=0.0, long=(700, 900))
-
-
-RECIPES = {"curriculum": default_recipe, "consolidation": consolidation_recipe, "long": long_recipe}
+RECIPES = {"curriculum": default_recipe, "consolidation": consolidation_recipe}
 """Recipes by name, as functions of the seed."""
 
 
@@ -126,13 +116,10 @@ def examples(recipe: Recipe) -> Iterator[Example]:
 def _example(rng: random.Random, recipe: Recipe, stage: Stage, problem: Problem) -> Example:
     ids = vocabulary()
     style = rng.choices(STYLES, stage.styles)[0]
-    if recipe.long is None:
-        num_rechecks, num_checks = grammar.draw_rechecks(rng, style, recipe.rechecks), 0
-    else:
-        num_rechecks, num_checks = _draw_long(rng, recipe.long, len(problem.operations))
+    num_rechecks = grammar.draw_rechecks(rng, style, recipe.rechecks)
     thinking: list[int] = []
     done = [0]  # For every prefix length k the operations of the first pass completed within k tokens.
-    for segment in grammar.thought(problem, style, num_rechecks, num_checks):
+    for segment in grammar.thought(problem, style, num_rechecks):
         piece = encode(segment.text)
         thinking += piece
         done += [done[-1]] * (len(piece) - 1) + [segment.operations_done]
@@ -152,17 +139,6 @@ def _example(rng: random.Random, recipe: Recipe, stage: Stage, problem: Problem)
     prompt = prompt_ids(problem.question)
     mask = [0] * len(prompt) + [1] * len(thinking) + [0 if cut else 1] * len(ending) + [1] * len(answer)
     return Example([*prompt, *thinking, *ending, *answer], mask, stage.name, problem.question, kind, cut)
-
-
-def _draw_long(rng: random.Random, most: tuple[int, int], num_operations: int) -> tuple[int, int]:
-    """Numbers of re-checks, and of checks of each step, of a long thought."""
-    step, check, again, opening = 13, 10, 8 * num_operations + 9, 16  # tokens
-    num_checks = rng.randint(0, min(_MOST_CHECKS, (most[0] // num_operations - step) // check))
-    left = most[1] - opening - num_operations * (step + check * num_checks)
-    return rng.randint(0, max(0, left // again)), num_checks
-
-
-_MOST_CHECKS = 12
 
 
 def _guided_example(rng: random.Random, recipe: Recipe, stage: Stage, problem: Problem) -> Example:

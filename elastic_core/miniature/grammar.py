@@ -146,8 +146,6 @@ OPENING: dict[Style, str] = {
     "concise": "",
 }
 RECHECK = f"{NEWLINE}Wait, let me check this again."
-CHECK = " check again "
-"""Before a step that is done once more, in ten tokens."""
 _NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven")
 _MOST_EASY = 5  # operations of the longest easy problem
 OPERATIONS_PER_STEP = 4
@@ -161,16 +159,15 @@ class Segment:
     operations_done: int  # operations of the first pass whose result stands written once this segment is complete
 
 
-def thought(problem: Problem, style: Style, num_rechecks: int, num_checks: int = 0) -> list[Segment]:
-    """A complete thought. Only verbose and medium thoughts re-check; a re-check repeats the chain in medium style. Each
-    step of the first pass is checked `num_checks` times before the next one."""
+def thought(problem: Problem, style: Style, num_rechecks: int) -> list[Segment]:
+    """A complete thought. Only verbose and medium thoughts re-check; a re-check repeats the chain in medium style."""
     num = len(problem.operations)
     segments = [Segment(OPENING[style], 0)] if OPENING[style] else []
     if style == "concise":
         segments.append(Segment(str(problem.totals[0]), 0))
         segments += [Segment(step, i + 1) for i, step in enumerate(_concise_steps(problem))]
         return [*segments, Segment(".", num)]
-    segments += _spelled_steps(problem, style == "verbose", num_checks)
+    segments += _spelled_steps(problem, verbose=style == "verbose")
     for _ in range(num_rechecks):
         segments.append(Segment(RECHECK, num))
         segments += [Segment(s.text, num) for s in _spelled_steps(problem, verbose=False)]
@@ -179,13 +176,12 @@ def thought(problem: Problem, style: Style, num_rechecks: int, num_checks: int =
     return segments
 
 
-def _spelled_steps(problem: Problem, verbose: bool, num_checks: int = 0) -> list[Segment]:
+def _spelled_steps(problem: Problem, verbose: bool) -> list[Segment]:
     segments = []
     for i, operation in enumerate(problem.operations):
         before, after = problem.totals[i], problem.totals[i + 1]
         lead, word = f" we have {before}," if verbose else "", " first " if i == 0 else " then "
         segments += [Segment(f"{lead}{word}{before}{operation}={after}", i + 1), Segment(".", i + 1)]
-        segments += [Segment(f"{CHECK}{before}{operation}={after}.", i + 1)] * num_checks
     return segments
 
 

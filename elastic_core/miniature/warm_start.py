@@ -18,7 +18,6 @@ BASE = Path(__file__).parent / "base"  # the shipped base: a Hugging Face checkp
 
 HIDDEN_SIZE = 128
 NUM_LAYERS = 4
-CONTEXT = 1024
 MICRO_BATCH_TOKENS = 400
 """Attention over a pack is quadratic in its length: on a CPU packs barely longer than the longest example are best."""
 
@@ -47,7 +46,7 @@ def prepare(
         output_dir=output_dir,
         total_steps=recipe.steps,
         batch_size=recipe.batch_size,
-        micro_batch_tokens=MICRO_BATCH_TOKENS if recipe.long is None else CONTEXT,
+        micro_batch_tokens=MICRO_BATCH_TOKENS,
         learning_rate=1.2e-3,
         warmup_steps=100,
         min_learning_rate_ratio=0.03,
@@ -78,7 +77,7 @@ def model_config() -> "LlamaConfig":
         num_hidden_layers=NUM_LAYERS,
         num_attention_heads=4,
         num_key_value_heads=2,
-        max_position_embeddings=CONTEXT,
+        max_position_embeddings=1024,
         rms_norm_eps=1e-5,
         tie_word_embeddings=True,
         bos_token_id=ids[BOS],

@@ -88,9 +88,8 @@ class WarmStartSettings(Section):
     the hub."""
     sft: SftParameters | None = None
     """Fine-tune on conversations; none makes the miniature, by the settings that follow."""
-    recipe: Literal["curriculum", "consolidation", "long"] = "curriculum"
-    """Part of the miniature's corpus; the shipped base saw the first two, one after the other. "long" goes on from it:
-    long thoughts with short answers (docs/stop.md)."""
+    recipe: Literal["curriculum", "consolidation"] = "curriculum"
+    """Part of the miniature's corpus; the shipped base saw both, one after the other."""
     seed: int = 0
     """Seed of the miniature's corpus and initial weights."""
     steps: int | None = Field(None, gt=0)

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from elastic_core.miniature import corpus as corpora
 from elastic_core.miniature import grammar as vocab
 from elastic_core.miniature import problems
-from elastic_core.miniature.corpus import Recipe, default_recipe, examples, long_recipe
+from elastic_core.miniature.corpus import Recipe, default_recipe, examples
 from elastic_core.miniature.problems import Level, Problem, Split
-from elastic_core.miniature.warm_start import CONTEXT, shortened
+from elastic_core.miniature.warm_start import shortened
 
 IDS = vocab.vocabulary()
 LEVELS = st.sampled_from(problems.LEVELS)
@@ -303,20 +303,3 @@ def test_token_rows_give_verl_its_keys(tmp_path: Path) -> None:
     assert all(value.dtype == torch.long for value in item.values())
     with pytest.raises(ValueError, match="3 tokens; max_length is 2"):
         TokenRows(str(tmp_path / "rows.parquet"), None, SimpleNamespace(max_length=2))
-
-
-def test_long_thoughts_know_their_answer_at_different_times_and_fit_the_context() -> None:
-    found = [example for example in islice(examples(long_recipe()), 1500) if not example.cut]
-    lengths, known = [], []
-    for example in found:
-        start, end = example.input_ids.index(IDS[vocab.THINK]), example.input_ids.index(IDS[vocab.END_THINK])
-        thought = example.input_ids[start + 1 : end]
-        again = vocab.encode(vocab.RECHECK)
-        first = next((i for i in range(len(thought)) if thought[i : i + len(again)] == again), len(thought))
-        lengths.append(len(thought))
-        known.append(first)
-        assert example.kind == "direct" and len(example.input_ids) - end - 1 == 7
-    assert max(len(example.input_ids) for example in found) <= CONTEXT
-    assert min(known) < 60 and max(known) > 600 and max(lengths) > 850
-    # Half of the tokens come after the answer is known: what a stop rule can save.
-    assert sum(known) < 0.7 * sum(lengths)
