@@ -187,8 +187,8 @@ class Count:
     ) -> AsyncGenerator[Any, None]:
         """A response whose thought a stop rule ends."""
         assert self._plan.rule is not None
-        if field_ := refused(sampling):
-            raise _refusal(f"{field_} together with the level {self._plan.level}, whose stop rule probes; leave it out")
+        if name := refused(sampling):
+            raise _refusal(f"{name} together with the level {self._plan.level}, whose stop rule probes; leave it out")
         budget, context = self._plan.budget, engine.model_config.max_model_len
         if len(prompt) + self._plan.room > context:
             raise _refusal(
