@@ -115,15 +115,14 @@ def _kept(probes: Probes, kept: np.ndarray) -> Probes:
     return Probes(probes.answers[kept], probes.sure[kept], probes.work[kept])
 
 
-def read_thoughts(rows: pl.DataFrame, solution: int | None = None) -> Thoughts:
-    """The thoughts of one model, from rows of a trajectory table with `COLUMNS`; samples that lack a rung are left out.
-    `solution` is the solution budget, the largest unless given. NotComparable where there are no two rungs, nothing
-    without a limit, or the rows of a sample are not one thought."""
+def read_thoughts(rows: pl.DataFrame) -> Thoughts:
+    """The thoughts of one model, from rows of a trajectory table with `COLUMNS`, at the largest solution budget of
+    `separate`; samples that lack a rung are left out. NotComparable where there are no two rungs, nothing without a
+    limit, or the rows of a sample are not one thought."""
     key = [*_SAMPLE, "sample", *seed_keys(rows)]
     limited = rows.filter(pl.col("think_budget").is_not_null())
     served, free = limited.filter(strategy=SERVED), rows.filter(strategy=FREE)
-    if solution is None and not served.is_empty():
-        solution = served["solution_budget"].max()  # type: ignore[assignment]
+    solution: int | None = served["solution_budget"].max()  # type: ignore[assignment]
     served = served.filter(pl.col("solution_budget").eq_missing(solution))
     rungs = served["think_budget"].unique().sort()
     if len(rungs) < 2 or free.is_empty():
@@ -252,12 +251,12 @@ def fold(thoughts: Thoughts, rule: StopRule, rho: float | None = None, limit: in
     thinks, run = np.ones(count, bool), np.zeros(count, int)
     before, previous = np.full(count, -1), 0
     seen: list[np.ndarray] = []
-    twice = np.zeros(count, bool)
+    twice, never = np.zeros(count, bool), np.zeros(count, bool)
     for place, rung in enumerate(thoughts.rungs.tolist()):
         ended = thinks & thoughts.closed[:, place]
         column[ended], thinks = place, thinks & ~ended
         if rung == limit:
-            column[thinks], thinks = place, np.zeros(count, bool)
+            column[thinks], thinks = place, never
         if rung not in wanted:
             continue
         answer = probes.answers[:, place]
@@ -266,9 +265,9 @@ def fold(thoughts: Thoughts, rule: StopRule, rho: float | None = None, limit: in
         twice |= given & np.any([answer == other for other in seen], axis=0) if seen else False
         seen.append(np.where(given, answer, -2))
         before = answer
-        agreed = np.zeros(count, bool) if rule.agree is None else run >= rule.agree
-        sure = given & (probes.sure[:, place] >= rule.sure / 100) if rule.sure is not None else ~given & given
-        gave_up = ~twice if rule.give_up is not None and rung >= rule.give_up else ~given & given
+        agreed = never if rule.agree is None else run >= rule.agree
+        sure = never if rule.sure is None else given & (probes.sure[:, place] >= rule.sure / 100)
+        gave_up = never if rule.give_up is None or rung < rule.give_up else ~twice
         stops = thinks & (agreed | sure | gave_up)
         reason[stops] = np.select([agreed, sure], [0, 1], 2)[stops]
         column[stops] = place
