@@ -43,24 +43,25 @@ class CostModel:
     turn: float = 0.0
 
     def __post_init__(self) -> None:
-        if min(self._costs) < 0 or not max(self._costs) > 0:
+        if min(self.prices) < 0 or not max(self.prices) > 0:
             raise ValueError(f"costs are {self}; expected none below 0, and one above")
 
     @property
-    def _costs(self) -> tuple[float, ...]:
+    def prices(self) -> tuple[float, ...]:
+        """In the order of `WORK`."""
         return self.input, self.cached_input, self.output, self.turn
 
     def times(self, factor: float) -> CostModel:
         """In another unit."""
-        return CostModel(*(factor * cost for cost in self._costs))
+        return CostModel(*(factor * cost for cost in self.prices))
 
     def of(self) -> pl.Expr:
         """Of a row, from the columns `WORK`."""
-        return pl.sum_horizontal(cost * pl.col(name) for name, cost in zip(WORK, self._costs, strict=True))
+        return pl.sum_horizontal(cost * pl.col(name) for name, cost in zip(WORK, self.prices, strict=True))
 
     def of_problems(self, problems: pl.DataFrame) -> np.ndarray:
         """Of a problem table with the columns `WORK`, shape (seeds, problems); see `seed_columns`."""
-        costs = zip(WORK, self._costs, strict=True)
+        costs = zip(WORK, self.prices, strict=True)
         return np.sum([cost * seed_columns(problems, name) for name, cost in costs], axis=0)
 
 

@@ -98,11 +98,11 @@ def outcomes(
         probes = float(folded.num_probes.mean())
         row = {"kind": RULED, "rule": str(rule), "probes": probes, "stopped": sum(shares.values()), **shares}
         if latency is not None:
-            row["seconds"] = float((work @ prices(latency)).mean())
-            row["seconds_beside"] = float(((work - folded.probing) @ prices(latency)).mean())
+            row["seconds"] = float((work @ np.array(latency.prices)).mean())
+            row["seconds_beside"] = float(((work - folded.probing) @ np.array(latency.prices)).mean())
             row["wasted"] = float(_wasted(thoughts, folded).mean())
         found.append(row)
-        sides.append((stopped_scores(thoughts, folded), work @ prices(model)))
+        sides.append((stopped_scores(thoughts, folded), work @ np.array(model.prices)))
     best = scored.max(axis=1)
     found.append({"kind": ORACLE})
     sides.append((best, np.where(scored == best[:, None], fixed, np.inf).min(axis=1)))
@@ -174,18 +174,14 @@ def probe_price(thoughts: Thoughts, probes: Probes, model: CostModel) -> float:
     if not asked.any():
         return float("nan")
     steps = np.broadcast_to(np.diff(thoughts.rungs, prepend=0), asked.shape)
-    return float((probes.work @ prices(model))[asked].mean() / (steps[asked].mean() * model.output))
+    return float((probes.work @ np.array(model.prices))[asked].mean() / (steps[asked].mean() * model.output))
 
 
 def fixed_costs(thoughts: Thoughts, model: CostModel) -> np.ndarray:
     """Of each sample's row at each rung and without any limit, shape (samples, rungs + 1)."""
-    return np.concatenate([thoughts.work[:, :-1], thoughts.free_work[:, None]], axis=1) @ prices(model)
+    return np.concatenate([thoughts.work[:, :-1], thoughts.free_work[:, None]], axis=1) @ np.array(model.prices)
 
 
 def fixed_scores(thoughts: Thoughts) -> np.ndarray:
     """As `fixed_costs`."""
     return np.column_stack([thoughts.scores[:, :-1], thoughts.free])
-
-
-def prices(model: CostModel) -> np.ndarray:
-    return np.array([model.input, model.cached_input, model.output, model.turn])

@@ -20,7 +20,7 @@ from rich.table import Table
 from elastic_core.statistics.cost import TOKENS
 from elastic_core.statistics.estimates import ratio_of_means, seeds_as_one
 from elastic_core.statistics.intervals import mean_interval, seed_half_widths, simultaneous, with_seeds
-from elastic_core.statistics.stop_frontier import RULED, fixed_costs, mixture, outcomes, prices, rules_of
+from elastic_core.statistics.stop_frontier import RULED, fixed_costs, mixture, outcomes, rules_of
 from elastic_core.statistics.stopping import COLUMNS, Thoughts, fold, read_thoughts, stopped_scores, stopped_work
 from elastic_core.stop_rule import StopRule
 from elastic_core.sweep.grid import problem_digest
@@ -58,7 +58,7 @@ def reported(thoughts: Thoughts, benchmark: str, rho: float) -> Reported | None:
         return None
     rule = StopRule.parse(found.sort("cost").row(0, named=True)["rule"])
     folded = fold(report, rule, rho)
-    costs = report.by_problem(stopped_work(report, folded) @ prices(TOKENS))
+    costs = report.by_problem(stopped_work(report, folded) @ np.array(TOKENS.prices))
     free = report.by_problem(fixed_costs(report, TOKENS)[:, -1])
     ratio, _, _ = ratio_of_means(costs, free)
     scores = report.by_problem(stopped_scores(report, folded))
