@@ -151,6 +151,7 @@ def measured_levels(
         reads=next(iter(kinds), "math"),
         date=datetime.now(UTC).date(),
         levels=choice.levels,
+        measured=list(choice.points),
     )
     return levels, choice
 

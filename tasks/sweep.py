@@ -14,10 +14,10 @@ import polars as pl
 from prefect import get_run_logger, task
 
 from elastic_core.data.problems import Problem, read_problems
-from elastic_core.engines.base import LATENCY_ROUNDS, Latency
 from elastic_core.engines.endpoint import Endpoint
 from elastic_core.engines.http import HttpEngine, http_pool
 from elastic_core.engines.http_server import ServerLost
+from elastic_core.engines.latency import LATENCY_ROUNDS, Latency, Steps
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError
 from elastic_core.statistics.budgets import anytime_accuracy
@@ -190,7 +190,7 @@ class Sweep:
         """One model, with more rounds as long as its own intervals want them: its engines are started once."""
         sampling = self.stage.inputs["sampling"]
         async with self.pool(model) as replicas:
-            latency = await self.latency(model, replicas[0])
+            timed = await self.timed(model, replicas[0])
             served = [each.parameters.max_requests for each in model.endpoints.values()]
             max_in_flight = max(served, default=2 * self.engine.max_num_seqs)
             while (plan := self.plan(model)).work:
@@ -215,7 +215,7 @@ class Sweep:
                 except SweepIncomplete as error:
                     self.failures.append(error)
                     result = error.result
-                self.note(model, result, latency)
+                self.note(model, result, timed)
                 if self.failures or not self.widen([model]):
                     return
 
@@ -227,7 +227,9 @@ class Sweep:
 
         return ray_pool(model.checkpoints, self.engine, keeps_budgets=model.keeps_budgets)
 
-    async def latency(self, model: SweepModel, engines: Mapping[str, RayEngine | HttpEngine]) -> Latency | None:
+    async def timed(
+        self, model: SweepModel, engines: Mapping[str, RayEngine | HttpEngine]
+    ) -> tuple[Latency, Steps] | None:
         """Of an engine without other load. None of two models that share a response, nor of one that is asked in text,
         whose server thinks for as long as it likes."""
         if len(engines) > 1 or model.chat:
@@ -235,9 +237,11 @@ class Sweep:
         cell = model.cells[0]
         prompts = [model.prompts.ids(each, cell.strategy, cell.budget) for each in self.problems[cell.benchmark]]
         (engine,) = engines.values()
-        return await engine.latency(prompts[: 4 * LATENCY_ROUNDS])
+        asked = prompts[: 4 * LATENCY_ROUNDS]
+        served = [each.parameters.max_requests for each in model.endpoints.values()]
+        return await engine.latency(asked), await engine.steps(asked, max(served, default=self.engine.max_num_seqs))
 
-    def note(self, model: SweepModel, result: SweepResult, latency: Latency | None) -> None:
+    def note(self, model: SweepModel, result: SweepResult, timed: tuple[Latency, Steps] | None) -> None:
         self.results.append(result)
         get_run_logger().info(
             "sweep of %s: %d rows in %.0f s (grading %.1f s, beside generation), %d tokens generated, %d answered from "
@@ -251,7 +255,7 @@ class Sweep:
                 model.replicas(self.engine),
                 result.tokens_per_second,
                 bytes_per_token(self.store),
-                latency,
+                *(timed or (None, None)),
             ).write(self.stage.directory, model.name)
 
     def totals(self) -> dict[str, float]:

@@ -18,6 +18,7 @@ import httpx
 import psutil
 
 import elastic_core.miniature
+from elastic_core.serving.frontier import Point
 from elastic_core.serving.levels import LEVELS, Level, Levels
 from elastic_core.system.fingerprint import model_fingerprint
 from elastic_core.system.network import free_ports
@@ -54,6 +55,9 @@ def model_with_levels(directory: Path) -> Path:
         margin=0.02,
         date=today,
         levels=levels,  # type: ignore[arg-type]
+        measured=[
+            Point(think, 0.2 * (i + 1), think + 10.0, think + 20.0) for i, (think, _) in enumerate(BUDGETS.values())
+        ],
     ).write(directory / LEVELS)
     return directory
 

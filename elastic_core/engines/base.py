@@ -1,19 +1,14 @@
-"""The engine protocol, the driver that runs a strategy over engines, and how an engine's latency is measured."""
+"""The engine protocol, and the driver that runs a strategy over engines."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from elastic_core.strategies.base import Completion, Generate, Sampling, StrategyRun
+from elastic_core.strategies.base import Completion, Generate, StrategyRun
 from elastic_core.system.retry import ProcessLost
 from elastic_core.trajectory import BudgetExceeded, Trajectory
-
-LATENCY_ROUNDS = 3
-LONG, DECODED = 1024, 64
-"""Tokens of `measure_latency`'s long prompt, and of its long completion, at most."""
 
 
 class RequestFailed(RuntimeError):
@@ -66,37 +61,3 @@ async def drive(rollout: StrategyRun, engines: Mapping[str, Engine], seed: int) 
             request = rollout.send(completion)
         except StopIteration as stop:
             return stop.value
-
-
-class Latency(NamedTuple):
-    """Seconds of one more turn, of an input token and of an output token."""
-
-    turn: float
-    input: float
-    output: float
-
-
-async def measure_latency(engine: Engine, prompts: Sequence[Sequence[int]], context: int | None) -> Latency:
-    """What a user waits for when the engine has no other request: a least-squares fit, without negative times, of the
-    seconds of single requests (short prompt and one token, long prompt and one token, short prompt and many tokens).
-    Raises as `Engine.generate`.
-
-    Args:
-        prompts: of the sweep. Requests are made of their tokens, reversed, so that the prefix cache has none of them.
-        context: of the model, in tokens.
-    """
-    from scipy.optimize import nnls
-
-    room = LONG if context is None else min(LONG, context // 2)
-    work, seconds = [], []
-    for i in range(LATENCY_ROUNDS):
-        short = tuple(reversed(prompts[i % len(prompts)]))[:room]
-        others = [token for place in range(len(prompts)) for token in reversed(prompts[(place - i - 1) % len(prompts)])]
-        long = tuple((others * (1 + room // len(others)))[:room])
-        for prefix, max_tokens in ((short, 1), (long, 1), (short[1:] + short[:1], min(DECODED, room))):
-            began = time.perf_counter()
-            completion = await engine.generate(Generate(prefix, max_tokens, (), Sampling()), seed=i)
-            seconds.append(time.perf_counter() - began)
-            work.append((1, len(prefix), len(completion.tokens)))
-    found, _ = nnls(work, seconds)
-    return Latency(*map(float, found))

@@ -14,10 +14,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from elastic_core.budget import UNLIMITED, Budget
-from elastic_core.engines.base import Latency, RequestFailed, measure_latency
+from elastic_core.engines.base import RequestFailed
 from elastic_core.engines.budgets.parameters import KEY, SOLUTION, THINK
 from elastic_core.engines.endpoint import CHAT, Endpoint
 from elastic_core.engines.http_server import HttpServer, look
+from elastic_core.engines.latency import Latency, Steps, measure_latency, measure_steps
 from elastic_core.errors import UserError
 from elastic_core.models.families import split_thought
 from elastic_core.models.special_tokens import load_markers
@@ -61,6 +62,10 @@ class HttpEngine:
     async def latency(self, prompts: Sequence[Sequence[int]]) -> Latency:
         """See `measure_latency`; includes the network. The engine must have no other request meanwhile."""
         return await measure_latency(self, prompts, self.max_model_len)
+
+    async def steps(self, prompts: Sequence[Sequence[int]], most: int) -> Steps:
+        """See `measure_steps`; as `latency`."""
+        return await measure_steps(self, prompts, self.max_model_len, most)
 
 
 def completion_request(model: str, request: Generate, max_tokens: int, seed: int) -> dict[str, Any]:

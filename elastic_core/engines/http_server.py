@@ -21,6 +21,7 @@ import orjson
 import tenacity
 
 from elastic_core.engines.base import EngineLost, RequestFailed
+from elastic_core.engines.budgets.parameters import FIXED
 from elastic_core.engines.endpoint import CHAT, Address, EndpointParameters, Served, api_key, key_variables
 from elastic_core.errors import UserError
 from elastic_core.system.retry import as_asked_or_growing
@@ -82,7 +83,8 @@ class HttpServer:
         self._said = False
         self._exchanges: set[asyncio.Task[_Response]] = set()
         self._client = aiohttp.ClientSession(
-            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+            # What is measured is measured under the budget that was asked for.
+            headers={FIXED: "true", **({"Authorization": f"Bearer {self._key}"} if self._key else {})},
             timeout=aiohttp.ClientTimeout(parameters.timeout_seconds, sock_connect=_CONNECT_SECONDS),
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_SECONDS),  # The semaphore is the cap.
             read_bufsize=_LINE_BYTES,

@@ -15,7 +15,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from elastic_core.engines.base import EngineLost, Latency, RequestFailed, measure_latency
+from elastic_core.engines.base import EngineLost, RequestFailed
+from elastic_core.engines.latency import Latency, Steps, measure_latency, measure_steps
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.engines.request_groups import Numbered, Replies, RequestGroups
 from elastic_core.strategies.base import Completion, Generate
@@ -70,6 +71,10 @@ class RayEngine:
     async def latency(self, prompts: Sequence[Sequence[int]]) -> Latency:
         """See `measure_latency`; on the actor, so that no call to it is in the figures."""
         return Latency(*await self._actor.latency.remote([list(prompt) for prompt in prompts]))
+
+    async def steps(self, prompts: Sequence[Sequence[int]], most: int) -> Steps:
+        """See `measure_steps`; on the actor, as `latency`."""
+        return Steps(*await self._actor.steps.remote([list(prompt) for prompt in prompts], most))
 
     def _submit(self, requests: list[Numbered]) -> bool:
         if self._actor is None:  # They wait for the next one.
@@ -211,6 +216,11 @@ class EngineActor:
         """See `measure_latency`. No other request may run meanwhile."""
         assert self._engine is not None
         return await measure_latency(self._engine, prompts, self._context)
+
+    async def steps(self, prompts: list[list[int]], most: int) -> Steps:
+        """See `measure_steps`. No other request may run meanwhile."""
+        assert self._engine is not None
+        return await measure_steps(self._engine, prompts, self._context, most)
 
     async def submit(self, requests: list[Numbered]) -> None:
         self._replies.submit(requests)

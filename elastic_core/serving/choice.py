@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from elastic_core.serving.frontier import Point
 from elastic_core.serving.levels import EFFORTS, Effort, Gain, Level
 from elastic_core.statistics.accuracy import mean_score
 from elastic_core.statistics.budgets import comparable, differences_together
@@ -61,7 +62,8 @@ class Choice(NamedTuple):
     """Levels from the cheapest to the dearest. `num_budgets` that have as many problems as any were compared;
     `num_frontier` of them are on the frontier; `left_out` more have fewer problems. `rule` is the accuracy of `high`
     over responses without a limit, with one-sided 95 % bounds, where the rule chose it, else why it chose none;
-    `certified` whether that is a promise. `num_rules` stop rules were candidates too."""
+    `certified` whether that is a promise. `num_rules` stop rules were candidates too. `points` are the
+    budgets with the solution budget of `high`."""
 
     levels: dict[Effort, Level]
     num_budgets: int
@@ -70,6 +72,7 @@ class Choice(NamedTuple):
     rule: Gain | Reason
     certified: bool = False
     num_rules: int = 0
+    points: tuple[Point, ...] = ()
 
 
 def choose_levels(
@@ -120,8 +123,16 @@ def choose_levels(
     loss = rule if isinstance(rule, Reason) else Gain(**{end: round(rule[name], 6) for end, name in _LOSS.items()})
     num_measured = rows.filter(strategy=SERVED).n_unique(BUDGET)
     certified = not isinstance(rule, Reason) and rule["verdict"] == NonInferiority.CERTIFIED
+    of_high = [sides[cell] for cell in budgets if cell[2] == chosen["high"][2]]
     return Choice(
-        levels, len(budgets), num_frontier, num_measured - len(budgets), loss, certified, len(sides) - len(budgets)
+        levels,
+        len(budgets),
+        num_frontier,
+        num_measured - len(budgets),
+        loss,
+        certified,
+        len(sides) - len(budgets),
+        tuple(sorted((_point(side, rows) for side in of_high), key=lambda each: each.think)),
     )
 
 
@@ -228,9 +239,19 @@ def _cross_fitted(
     return crossed
 
 
+def _responses(side: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.join(side.select(*_CELL, "problem"), on=[*_CELL, "problem"], how="semi", nulls_equal=True)
+
+
+def _point(side: pl.DataFrame, rows: pl.DataFrame) -> Point:
+    _, think, _ = _cell(side)
+    assert think is not None, "both phases are limited"
+    tokens = round(mean_tokens(side, "tokens").mean, 6)
+    return Point(think, round(mean_score(side).mean, 6), tokens, p95(_responses(side, rows), "tokens").mean)
+
+
 def _level(side: pl.DataFrame, rows: pl.DataFrame, accuracy: Estimate, gain: Gain | None) -> Level:
     strategy, think, solution = _cell(side)
-    responses = rows.join(side.select(*_CELL, "problem"), on=[*_CELL, "problem"], how="semi", nulls_equal=True)
     assert solution is not None, "levels are chosen of limited budgets"
     return Level(
         think=think,
@@ -243,5 +264,5 @@ def _level(side: pl.DataFrame, rows: pl.DataFrame, accuracy: Estimate, gain: Gai
         num_problems=accuracy.num_problems,
         num_samples=int(side["num_samples"].min()),  # type: ignore[arg-type]
         tokens_mean=round(mean_tokens(side, "tokens").mean, 6),
-        tokens_p95=p95(responses, "tokens").mean,
+        tokens_p95=p95(_responses(side, rows), "tokens").mean,
     )

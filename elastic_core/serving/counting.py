@@ -109,7 +109,7 @@ class Tally:
 
 class Count:
     """The tokens of one HTTP request, whose budget is set on what the engine gets: `tallies` by the index of a choice,
-    as OpenAI's APIs number them.
+    as OpenAI's APIs number them. `load` is what the client is told of the server's load.
 
     Args:
         plan: None until the request has been read.
@@ -118,6 +118,7 @@ class Count:
     def __init__(self, markers: Markers, tokenizer: Any, plan: Plan | None = None) -> None:
         self.tallies: dict[int, Tally] = {}
         self.plan = plan
+        self.load: Mapping[str, Any] = {}
         self._markers, self._marks, self._tokenizer = markers, Marks.of(markers), tokenizer
         self._num_choices = 0
 
@@ -162,6 +163,7 @@ class Count:
             "thinking_tokens": tally.thinking,
             "solution_tokens": tally.solution,
             "forced_tokens": tally.forced,
+            **self.load,
             **tally.rule,
         }
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from elastic_core.budget import Budget
 from elastic_core.errors import UserError
+from elastic_core.serving.frontier import Point
 from elastic_core.stop_rule import StopRule
 from elastic_core.system.files import write_text
 from elastic_core.system.fingerprint import model_fingerprint
@@ -127,6 +128,9 @@ class Levels(_Document):
     """When the levels were chosen."""
     levels: dict[Effort, Level] = Field(min_length=1)
     """By name, from the cheapest to the dearest."""
+    measured: list[Point] = Field(default_factory=list)
+    """All budgets of the thought that were compared, ascending, with the solution budget of `high`: by these a server
+    under load chooses (`elastic_core.serving.load`)."""
 
     @model_validator(mode="after")
     def _ascending(self) -> Levels:

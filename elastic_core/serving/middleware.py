@@ -13,16 +13,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 from fastapi import HTTPException
 from prometheus_client import Counter
+from starlette.datastructures import Headers
 
 from elastic_core.engines import budgets
+from elastic_core.engines.budgets.parameters import FIXED
 from elastic_core.errors import UserError
 from elastic_core.models.special_tokens import Markers, load_markers
+from elastic_core.serving.admission import Admission
 from elastic_core.serving.counting import CURRENT, Count, watch
 from elastic_core.serving.levels import levels_beside
 from elastic_core.serving.replies import Reply
 from elastic_core.serving.requests import VARIABLE, Kind, Plan, Refused, ServeConfiguration, parse, plan
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 BUDGETED: dict[str, Kind] = {
@@ -77,6 +82,7 @@ class Budgets:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._served: _Served | None = None
+        self._admission = Admission()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -101,7 +107,9 @@ class Budgets:
     async def _start(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A model that cannot be served under budgets ends the server before it answers."""
         try:
-            self._served = _Served.by(scope["app"].state.engine_client)
+            engine = scope["app"].state.engine_client
+            self._served = _Served.by(engine)
+            self._admission = await Admission.by(engine, self._served.config.goal)
         except (OSError, ValueError, UserError) as error:
             await receive()
             await send({"type": "lifespan.startup.failed", "message": f"no budgets can be kept: {error}"})
@@ -113,21 +121,24 @@ class Budgets:
         count = Count(served.markers, served.tokenizer)
         CURRENT.set(count)
         sender: _Sender | None = None
+        over: Callable[..., None] | None = None
+        fixed = Headers(scope=scope).get(FIXED, "").lower() in ("true", "1")
 
         async def planned() -> Message:
             """The body for the engine. FastAPI turns what is raised here into a response."""
-            nonlocal sender
+            nonlocal sender, over
             if sender is not None:
                 return await receive()
             body = await _read(receive)
             if body is None:
                 return {"type": "http.disconnect"}
+            over = self._admission.arrive()
             try:
-                found = plan(kind, parse(body), served.config, served.markers)
+                found = plan(kind, parse(body), served.config, served.markers, self._admission.most_thought, fixed)
                 edited = found.dump()
             except Refused as error:
                 raise HTTPException(400, str(error)) from None
-            count.plan = found
+            count.plan, count.load = found, self._admission.told(found)
             sender = _Sender(found, count, Reply(kind, count, served.config.reasoning_content), send)
             return {"type": "http.request", "body": edited, "more_body": False}
 
@@ -139,6 +150,8 @@ class Budgets:
         finally:  # Tokens count for a client that left as well.
             if sender is not None:
                 sender.count()
+            if over is not None:
+                over(count.plan, count.tallies.values(), sender is not None and sender.answered)
 
 
 def _bounded(receive: Receive) -> Receive:
@@ -161,7 +174,7 @@ class _Sender:
     def __init__(self, found: Plan, count: Count, reply: Reply, send: Send) -> None:
         self._plan, self._count, self._reply, self._send = found, count, reply, send
         self._start: Message = {}
-        self._answered = self._stream = self._ended = False
+        self.answered = self._stream = self._ended = False
         self._pending = b""
 
     async def __call__(self, message: Message) -> None:
@@ -170,11 +183,11 @@ class _Sender:
         if message["type"] == "http.response.start" and message["status"] == 200:
             headers = dict(message["headers"])
             self._stream = headers.get(b"content-type", b"").startswith(b"text/event-stream")
-            self._answered = True
+            self.answered = True
             if self._plan.counted:
                 self._start = message  # Sent with what follows.
                 return
-        if message["type"] != "http.response.body" or not self._answered or not self._plan.counted:
+        if message["type"] != "http.response.body" or not self.answered or not self._plan.counted:
             await self._send(message)
         elif self._stream:
             await self._events(message)
@@ -189,7 +202,7 @@ class _Sender:
 
     def count(self) -> None:
         level, tallies = self._plan.level, self._count.tallies.values()
-        if not self._answered:
+        if not self.answered:
             return
         if self._plan.counted and not tallies:  # vLLM aborted the request: its tokens are not known.
             _ABANDONED.labels(level).inc()
@@ -218,7 +231,7 @@ class _Sender:
             if is_refusal and document.get("error"):
                 code = document["error"].get("code")
                 start = {**self._start, "status": code if isinstance(code, int) else 500}
-                self._answered, self._ended = False, True
+                self.answered, self._ended = False, True
                 await _answer(self._send, start, document)
                 return
             if concerns:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -11,11 +11,12 @@ from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAd
 from pydantic.dataclasses import dataclass as validated
 
 from elastic_core.budget import Budget
-from elastic_core.engines.budgets.parameters import DROP_ONE, SOLUTION, THINK, read_budget
+from elastic_core.engines.budgets.parameters import DROP_ONE, KEY, SOLUTION, THINK, read_budget
 from elastic_core.errors import kind_of
 from elastic_core.models.marks import Marks
 from elastic_core.serving.dialects import ARGUMENTS, FLAG, OURS, Refused, Wish, read_as, take_wishes
 from elastic_core.serving.levels import EFFORTS, Effort
+from elastic_core.serving.load import Goal
 from elastic_core.serving.ruled import Rule
 
 VARIABLE = "ELASTIC_SERVE"
@@ -47,7 +48,8 @@ class ServeConfiguration:
     """What a server offers: the `default` budget of a request that names none (None: unlimited), and the budgets of
     `levels` by their names, empty where none was measured. A level that is missing is the `nearest` one, or the
     request is refused. `reasoning_content` is whether a message has its thought by that older name too. `rules` are the
-    stop rules of levels that have one, and `reads` as what their probes are read (`elastic_core.rewards.reading`)."""
+    stop rules of levels that have one, and `reads` as what their probes are read (`elastic_core.rewards.reading`).
+    `goal` is what the server keeps under load by giving less thought than was asked for."""
 
     default: _Text | None = None
     levels: Mapping[Effort, _Text] = Field(default_factory=dict)
@@ -55,6 +57,7 @@ class ServeConfiguration:
     reasoning_content: bool = False
     rules: Mapping[Effort, str] = Field(default_factory=dict)
     reads: str = "math"
+    goal: Goal | None = None
 
     def dump(self) -> str:
         return _CONFIGURATION.dump_json(self).decode()
@@ -71,7 +74,8 @@ _CONFIGURATION = TypeAdapter(ServeConfiguration)
 class Plan:
     """The request for vLLM, and its budget. `level`, for the client and the counters, is a level's name, "explicit",
     "default" or "none". `room` is how many tokens the engine must have after the prompt; `counted` is whether the
-    tokens of each choice are; `rule` ends the thought, if there is one."""
+    tokens of each choice are; `rule` ends the thought, if there is one. `asked` is the budget before the load lowered
+    it, and `fixed` whether the client has it so that nothing does."""
 
     kind: Kind
     body: dict[str, Any]
@@ -80,6 +84,13 @@ class Plan:
     room: int = 0
     counted: bool = True
     rule: Rule | None = None
+    asked: Budget = UNLIMITED_BUDGET
+    fixed: bool = False
+
+    @property
+    def lowered(self) -> bool:
+        """Whether load took of its thought."""
+        return self.budget != self.asked
 
     def dump(self) -> bytes:
         """The body as JSON; raises Refused when it is nested too deep."""
@@ -102,9 +113,22 @@ def parse(body: bytes) -> dict[str, Any]:
     return document
 
 
-def plan(kind: Kind, body: dict[str, Any], config: ServeConfiguration, marks: Marks) -> Plan:
-    """Read a request's budget; vLLM checks the other fields. Raises Refused when the budget cannot be kept."""
+def plan(
+    kind: Kind,
+    body: dict[str, Any],
+    config: ServeConfiguration,
+    marks: Marks,
+    most_thought: Callable[[], int | None] = lambda: None,
+    fixed: bool = False,
+) -> Plan:
+    """Read a request's budget; vLLM checks the other fields. Raises Refused when the budget cannot be kept.
+
+    Args:
+        most_thought: tokens that the load leaves for a thought, asked once for a request that may be lowered.
+        fixed: whether a header says that the budget is not to be lowered; the body may say it too.
+    """
     body = _read(body)
+    fixed = _is_fixed(body) or fixed
     wishes = take_wishes(body)
     budget, level = _budget(body, wishes, config)
     _hide(kind, body, wishes)
@@ -113,12 +137,15 @@ def plan(kind: Kind, body: dict[str, Any], config: ServeConfiguration, marks: Ma
     if body.get("use_beam_search"):  # Candidates that are dropped cannot be told from responses.
         if budget != UNLIMITED_BUDGET:
             raise Refused(f"use_beam_search together with the budget {budget}; {DROP_ONE}")
-        return Plan(kind, body, budget, level, counted=False)
-    if budget == UNLIMITED_BUDGET:
-        return Plan(kind, body, budget, level)
+        return Plan(kind, body, budget, level, counted=False, fixed=True)
     most = next((body[key] for key in _MOST[kind] if body.get(key) is not None), None)
-    budget = _within(budget, most, marks)
-    room = budget.limited + marks.max_forced
+    asked = budget = _within(budget, most, marks)
+    if not fixed and _may_be_lowered(kind, body, budget, most) and (left := most_thought()) is not None:
+        budget = Budget(left if budget.think is None else min(left, budget.think), budget.solution)
+    if budget == UNLIMITED_BUDGET:
+        return Plan(kind, body, budget, level, fixed=fixed)
+    # A client that asked for no budget may fill the context.
+    room = 0 if asked == UNLIMITED_BUDGET else budget.limited + marks.max_forced
     rule = next((Rule(name, config.reads) for effort, name in config.rules.items() if effort == level), None)
     if most is not None:
         room = min(room, most)
@@ -126,7 +153,29 @@ def plan(kind: Kind, body: dict[str, Any], config: ServeConfiguration, marks: Ma
         if budget.total is None and rule is None:
             raise Refused(f"max_tokens is missing; give it beside the budget {budget}, which does not end by itself")
         body["max_tokens"] = room
-    return Plan(kind, body, budget, level, room, rule=rule)
+    return Plan(kind, body, budget, level, room, rule=rule, asked=asked, fixed=fixed)
+
+
+def _may_be_lowered(kind: Kind, body: Mapping[str, Any], budget: Budget, most: int | None) -> bool:
+    """Whether the request is answered with less thought too: one without a budget may have fields that exclude it."""
+    if budget != UNLIMITED_BUDGET:
+        return True
+    excluded = body.get("ignore_eos") or body.get("min_tokens")
+    several = (body.get("n") or 1) != 1 and (body.get("response_format") or body.get("structured_outputs"))
+    return not excluded and not several and (kind != "completions" or most is not None)  # Else vLLM takes 16 tokens.
+
+
+def _is_fixed(body: dict[str, Any]) -> bool:
+    """Whether the request's budget is not to be lowered; takes our own field out."""
+    given = body.pop(KEY, None)
+    if given is None:
+        return False
+    if not isinstance(given, dict) or given.keys() - {"fixed"}:
+        raise Refused(f'{KEY} is {given!r:.40}; expected {{"fixed": true}}, or nothing')
+    try:
+        return bool(read_as(FLAG, given.get("fixed", False), "true or false"))
+    except ValueError as error:
+        raise Refused(f"{KEY}.fixed is {error}") from None
 
 
 def _read(body: dict[str, Any]) -> dict[str, Any]:

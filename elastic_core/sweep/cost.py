@@ -14,6 +14,7 @@ from typing import NamedTuple
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
 from elastic_core.engines.base import Engine, Limited, drive
+from elastic_core.engines.latency import Steps
 from elastic_core.engines.memo import ContinuationMemo, MemoCounts
 from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling, Strategy
@@ -106,7 +107,7 @@ class _Endless:
 
 class Throughput(NamedTuple):
     """Of one model on one engine, both by fingerprint: tokens that all replicas together drew per second, bytes of the
-    table per token in its rows, and the `Latency`, None of two models that share a response."""
+    table per token in its rows, and the `Latency` and `Steps` of one, None of two models that share a response."""
 
     model: str
     engine: str
@@ -114,13 +115,15 @@ class Throughput(NamedTuple):
     tokens_per_second: float
     bytes_per_token: float
     latency: tuple[float, float, float] | None = None
+    steps: Steps | None = None
 
     def write(self, stage: Path, name: str) -> None:
         write_text(throughput_file(stage, name), json.dumps(self._asdict(), indent=2) + "\n")
 
     @classmethod
     def read(cls, file: Path) -> Throughput:
-        return cls(**json.loads(file.read_text()))
+        found = json.loads(file.read_text())
+        return cls(**{**found, "steps": Steps(*found["steps"]) if found.get("steps") else None})
 
 
 def throughput_file(stage: Path, name: str) -> Path:

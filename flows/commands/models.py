@@ -271,6 +271,26 @@ def playground(
     show_default=True,
     help="What an effort level gets that was not measured: the nearest one, or a refusal.",
 )
+@click.option(
+    "--latency",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Under load give new requests less thought, so that 95 of 100 responses take at most so long.",
+)
+@click.option(
+    "--tokens-per-second",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="TOKENS",
+    help="Likewise, so that all responses together take at most so many tokens a second.",
+)
+@click.option(
+    "--floor",
+    type=click.Choice(["minimal", "low", "medium", "high"]),
+    default="minimal",
+    show_default=True,
+    metavar="LEVEL",
+    help="The effort level below which load lowers no budget.",
+)
 @click.option("--reasoning-content", is_flag=True, help="Give the thought by its older name reasoning_content too.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need $VLLM_API_KEY.")
 @click.option("--port", type=PORT, default=8000, show_default=True)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import click
@@ -17,7 +18,8 @@ from elastic_core.budget import Budget
 from elastic_core.errors import UserError
 from elastic_core.models.special_tokens import load_markers
 from elastic_core.serving import server
-from elastic_core.serving.levels import LEVELS, Levels, levels_beside, no_levels
+from elastic_core.serving.levels import EFFORTS, LEVELS, Effort, Levels, levels_beside, no_levels
+from elastic_core.serving.load import FEWEST, Goal
 from elastic_core.serving.requests import ServeConfiguration
 from elastic_core.strategies.base import Sampling
 from elastic_core.system.accelerators import installed_gpus
@@ -77,6 +79,9 @@ def command(
     budget: Budget | None,
     unmeasured: Literal["nearest", "refuse"] = "nearest",
     reasoning_content: bool = False,
+    latency: float | None = None,
+    tokens_per_second: float | None = None,
+    floor: Effort = "minimal",
     host: str,
     port: int,
     further: Sequence[str],
@@ -100,7 +105,8 @@ def command(
         click.echo(no_levels(name, directory))
     offered = levels.budgets if levels else {}
     named = levels.offered if levels else {}
-    config = ServeConfiguration(budget, unmeasured=unmeasured, reasoning_content=reasoning_content, **named)
+    goal = None if latency is tokens_per_second is None else _goal(directory, levels, floor, latency, tokens_per_second)
+    config = ServeConfiguration(budget, unmeasured=unmeasured, reasoning_content=reasoning_content, goal=goal, **named)
     # Budgets that no request could have, as a prompt takes a token at least.
     context = parameters.context(str(directory))
     of_levels = {f"{directory / LEVELS}: its level {effort}": given for effort, given in offered.items()}
@@ -116,6 +122,23 @@ def command(
         [sys.executable, "-m", server.__name__, *arguments, "--", *further],
         server.environment(parameters, config),
     )
+
+
+def _goal(
+    model: Path, levels: Levels | None, floor: Effort, latency: float | None, tokens_per_second: float | None
+) -> Goal:
+    """What the server keeps under load, with the measured budgets from the floor to the highest level."""
+    file = model / LEVELS
+    if levels is None:
+        raise UserError(f"--latency and --tokens-per-second lower budgets by what was measured: {file} is missing")
+    least, most = levels.budget(floor).think or 0, levels.budgets[max(levels.budgets, key=EFFORTS.index)].think
+    given = tuple(each for each in levels.measured if least <= each.think and (most is None or each.think <= most))
+    if len(given) < FEWEST:
+        raise UserError(
+            f"{file}: {len(given)} measured budgets from the level {floor} up; expected {FEWEST} or more to choose "
+            "from under load: sweep more sweep.budgets, and write the file again with elastic budgets"
+        )
+    return Goal(given, latency, tokens_per_second)
 
 
 def _sampling(levels: Levels | None, sweep: SweepSettings) -> Sampling:

@@ -46,6 +46,83 @@ def plan_sweep(preset: str, overrides: tuple[str, ...]) -> None:
         click.echo(part)
 
 
+@plan.command("serve")
+@click.option("--from", "table", type=PATH, metavar="TABLE", help=f"{_TABLE} Without it the last run's.")
+@click.option("--model", metavar="NAME", help="The model's name in the table; needed if there are several.")
+@click.option("--benchmark", "benchmarks", multiple=True, metavar="NAME", help="Only this; may be given again.")
+@click.option(
+    "--rate", type=click.FloatRange(min=0, min_open=True), required=True, metavar="REQUESTS", help="Requests a second."
+)
+@click.option(
+    "--latency",
+    type=click.FloatRange(min=0, min_open=True),
+    required=True,
+    metavar="SECONDS",
+    help="Within which 95 of 100 responses are to end.",
+)
+@click.option(
+    "--accuracy",
+    type=click.FloatRange(min=0, max=100),
+    metavar="PERCENT",
+    help="Say how many servers answer so many requests rightly in time.",
+)
+@click.option(
+    "--burstiness",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Shape of the gamma distribution of the gaps between requests, as in `vllm bench serve`; less is burstier.",
+)
+@click.option("--server", metavar="ADDRESS", help="Time this idle server now, http://host:8000/v1#MODEL.")
+@click.option(
+    "--step",
+    type=click.FloatRange(min=0),
+    nargs=2,
+    metavar="ALONE EACH",
+    help="Milliseconds from a token to the next of a response that is alone, and by how much each further one that is "
+    "drawn at once makes it longer. Without it or --server what the sweep measured.",
+)
+@click.option(
+    "--concurrent",
+    type=click.IntRange(1, 16384),
+    default=256,
+    show_default=True,
+    help="Responses that a server draws at once, its max_num_seqs.",
+)
+def plan_serve(
+    table: Path | None,
+    model: str | None,
+    benchmarks: tuple[str, ...],
+    rate: float,
+    latency: float,
+    accuracy: float | None,
+    burstiness: float,
+    server: str | None,
+    step: tuple[float, float] | None,
+    concurrent: int,
+) -> None:
+    """Say how many servers a load takes, and what comes of it on fewer.
+
+    Requests are simulated; their lengths and scores are those of the table, with fixed budgets and with
+    `elastic serve --latency`. Nothing is started.
+    """
+    from rich.console import Console
+
+    environment.prepare()
+    from flows.commands import plan_serve as planning
+
+    table = table or table_of_last_run()
+    name, replay = planning.read_replay(table, model, benchmarks)
+    if server is not None:
+        machine = planning.machine_of_server(server, replay, concurrent, environment.runs_directory())
+    elif step is not None:
+        machine = planning.machine_by_hand(*step, concurrent)
+    else:
+        machine = planning.machine_of_sweep(table, name, concurrent)
+    load = planning.Load(rate, latency, burstiness)
+    planning.show_plan(replay, machine, load, accuracy, name, Console())
+
+
 @click.group()
 def sweep() -> None:
     """Look at sweeps. To run one: elastic run sweep."""

@@ -46,7 +46,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     levels.model_copy(update={"levels": {**levels.levels, "high": high}}).write(model / LEVELS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ELASTIC_RUNS", str(directory / "runs"))
-        sizes = ("--set", "engine.max_model_len=512", "--set", "engine.max_num_seqs=128")
+        # A goal that no request endangers.
+        sizes = ("--set", "engine.max_model_len=512", "--set", "engine.max_num_seqs=128", "--latency", "3600")
         with elastic_serve(model, directory / "log", *sizes) as (address, _):
             yield address
 
@@ -92,6 +93,7 @@ def test_a_level_with_a_rule_gives_what_its_strategy_draws(server: str, drawn: l
         choice, usage = document["choices"][0], document["usage"]
         told = choice["elastic"]
         assert (told["level"], told["rule"], told["thought"]) == ("high", RULE, str(want.think_finish))
+        assert (told["asked"], told["why"], told["price"]) == (told["budget"], "asked", 0)
         assert (told["stopped"], told["probes"]) == (want.stopped, len(want.probes))
         assert told["stopped_at"] == (want.think_tokens if want.stopped else None)
         counts = want.think_tokens, want.solution_tokens, want.forced_tokens

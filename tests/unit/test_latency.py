@@ -1,12 +1,16 @@
 """The latency of an engine, from how long it takes for requests of known work."""
 
 import asyncio
+from dataclasses import dataclass
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from elastic_core.engines import base
-from elastic_core.engines.base import measure_latency
+from elastic_core.engines import latency
+from elastic_core.engines.latency import Steps, measure_latency, measure_steps
 from elastic_core.strategies.base import Completion, Finish, Generate
+from tests.simulated import run
 
 
 class Timed:
@@ -28,7 +32,7 @@ class Timed:
 @pytest.mark.parametrize("ends_after", [1000, 5])
 def test_each_kind_of_work_is_told_from_the_others(monkeypatch: pytest.MonkeyPatch, ends_after: int) -> None:
     engine = Timed(0.05, 0.0002, 0.03, ends_after)
-    monkeypatch.setattr(base.time, "perf_counter", lambda: engine.now)
+    monkeypatch.setattr(latency.time, "perf_counter", lambda: engine.now)
     prompts = [list(range(i, i + 12 + i)) for i in range(8)]
     found = asyncio.run(measure_latency(engine, prompts, 512))
     assert found == pytest.approx((0.05, 0.0002, 0.03), rel=1e-6)
@@ -39,5 +43,45 @@ def test_each_kind_of_work_is_told_from_the_others(monkeypatch: pytest.MonkeyPat
 def test_no_time_is_negative(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Timed(0.0, 0.0, 0.0)
     ticks = iter(range(1000, 0, -1))
-    monkeypatch.setattr(base.time, "perf_counter", lambda: 1 / next(ticks))
+    monkeypatch.setattr(latency.time, "perf_counter", lambda: 1 / next(ticks))
     assert min(asyncio.run(measure_latency(engine, [[1, 2, 3]], None))) >= 0
+
+
+@dataclass
+class Batched:
+    """Draws a token of every open request in a step that takes longer with more of them; one that begins waits for the
+    others to begin, as they do for it."""
+
+    begin: float = 0.0
+    num_open: int = 0
+
+    async def generate(self, request: Generate, seed: int) -> Completion:
+        assert request.max_tokens is not None
+        self.num_open += 1
+        await asyncio.sleep(self.begin * self.num_open)
+        for _ in range(request.max_tokens):
+            await asyncio.sleep(0.002 + 0.001 * self.num_open)
+        self.num_open -= 1
+        return Completion((7,) * request.max_tokens, Finish.LENGTH)
+
+
+@pytest.mark.parametrize("begin", [0.0, 0.004])
+def test_steps_are_told_from_what_a_request_takes_beside_them(monkeypatch: pytest.MonkeyPatch, begin: float) -> None:
+    async def measured() -> Steps:
+        monkeypatch.setattr(latency.time, "perf_counter", asyncio.get_running_loop().time)
+        return await measure_steps(Batched(begin), [[1, 2, 3], [4, 5]], 512, 20)
+
+    steps = run(measured())
+    assert steps.running == (1, 4, 16, 20)
+    assert steps.seconds == pytest.approx([0.003, 0.006, 0.018, 0.022], rel=0.05)
+    assert steps.request == pytest.approx(begin, abs=2e-4)
+
+
+@given(st.lists(st.floats(0.001, 1), min_size=1, max_size=5), st.floats(1, 300))
+def test_what_may_run_at_a_speed_is_what_takes_so_long(seconds: list[float], running: float) -> None:
+    steps = Steps(tuple(4**i for i in range(len(seconds))), tuple(sorted(seconds)))
+    found = steps.running_at(steps.at(running))
+    assert found >= running * (1 - 1e-6)
+    if found < float("inf"):
+        assert steps.at(found) == pytest.approx(steps.at(running))
+    assert steps.running_at(0.5 * steps.at(1)) < 1

@@ -73,6 +73,25 @@ def test_missing_levels_and_the_older_name_of_a_thought_are_for_the_middleware(t
     assert (config.unmeasured, config.reasoning_content) == ("refuse", True)
 
 
+def test_a_goal_under_load_has_the_measured_budgets_from_the_floor_up(tmp_path: Path) -> None:
+    model = model_with_levels(tmp_path / "model")
+    assert ServeConfiguration.load(composed(model).environment[VARIABLE]).goal is None
+    goal = ServeConfiguration.load(composed(model, latency=2.0).environment[VARIABLE]).goal
+    assert goal is not None and (goal.latency, goal.tokens_per_second) == (2.0, None)
+    assert [each.think for each in goal.points] == [4, 16, 48, 160]
+    started = composed(model, tokens_per_second=500.0, floor="low")
+    goal = ServeConfiguration.load(started.environment[VARIABLE]).goal
+    assert goal is not None and [each.think for each in goal.points] == [16, 48, 160]
+
+
+def test_a_goal_needs_budgets_to_choose_from(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"budgets\.json is missing"):
+        composed(latency=2.0)
+    model = model_with_levels(tmp_path / "model")
+    with pytest.raises(UserError, match="2 measured budgets from the level medium up; expected 3 or more"):
+        composed(model, latency=2.0, floor="medium")
+
+
 def test_a_vllm_of_ones_own_is_told_what_elastic_serve_tells_its(tmp_path: Path) -> None:
     printed = elastic_here("vllm-flags", str(BASE), "--device", "cpu", runs=tmp_path).stdout.split()
     flags = ("--logits-processors", "--middleware", "--reasoning-parser")

@@ -148,6 +148,53 @@ def test_a_budget_that_is_null_is_not_given(asked: object) -> None:
     assert (planned.level, planned.budget) == ("default", Budget(16, 8))
 
 
+def lowered(body: dict[str, Any], left: int | None, kind: Any = "chat", **options: Any) -> Plan:
+    """Where the load leaves so much for a thought."""
+    return plan_with(kind, body, FREE, MARKS, lambda: left, **options)
+
+
+@pytest.mark.parametrize(
+    ("body", "left", "budget"),
+    [
+        ({"reasoning_effort": "high"}, None, "64+16"),
+        ({"reasoning_effort": "high"}, 10, "10+16"),
+        ({"reasoning_effort": "low"}, 10, "8+4"),
+        ({}, 10, "10+unlimited"),
+        ({"vllm_xargs": {"think_budget": 300}}, 10, "10+unlimited"),
+        ({"vllm_xargs": {"think_budget": 0, "solution_budget": 3}}, 10, "0+3"),
+        ({"reasoning_effort": "high", "elastic": {"fixed": True}}, 10, "64+16"),
+        ({"reasoning_effort": "high", "elastic": {"fixed": False}}, 10, "10+16"),
+        ({"elastic": {"fixed": True}}, 10, "unlimited"),
+        # With a budget these would be refused; a load refuses nobody.
+        ({"ignore_eos": True}, 10, "unlimited"),
+        ({"min_tokens": 5}, 10, "unlimited"),
+        ({"n": 2, "response_format": {"type": "json_object"}}, 10, "unlimited"),
+    ],
+)
+def test_load_takes_of_a_thought_and_never_adds_to_it(body: dict[str, Any], left: int | None, budget: str) -> None:
+    planned = lowered(body, left)
+    asked = plan("chat", {key: value for key, value in body.items() if key != "elastic"}, FREE).budget
+    assert str(planned.budget) == budget and planned.asked == asked
+    assert planned.lowered == (planned.budget != asked) and "elastic" not in planned.body
+
+
+def test_a_header_keeps_a_budget_as_it_is() -> None:
+    planned = lowered({"reasoning_effort": "high"}, 10, fixed=True)
+    assert (planned.budget, planned.fixed) == (LEVELS["high"], True)
+
+
+def test_a_client_without_a_budget_may_fill_the_context_under_load_too() -> None:
+    assert lowered({}, 10).room == 0
+    assert lowered({"max_tokens": 50}, 10, "completions").room == 0
+    assert lowered({}, 10, "completions").budget == Budget(None, None), "vLLM takes 16 tokens"
+
+
+@pytest.mark.parametrize("given", [{"fix": True}, True, {"fixed": "perhaps"}])
+def test_what_is_misspelt_for_the_load_is_refused(given: Any) -> None:
+    with pytest.raises(Refused, match="elastic"):
+        lowered({"elastic": given}, None)
+
+
 def test_what_a_server_offers_survives_its_environment() -> None:
     for config in (FREE, DEFAULT, ServeConfiguration(Budget(None, 4), {}, "refuse", True)):
         assert ServeConfiguration.load(config.dump()) == config

@@ -21,6 +21,8 @@ thought, by one who has the prompt on the host."""
 DROP_ONE = f'drop it, or lift the budget with "vllm_xargs": {{"{THINK}": "{UNLIMITED}", "{SOLUTION}": "{UNLIMITED}"}}'
 """What to do about a field that goes with no budget, the server's default included."""
 _MOST = 2**31 - 1
+FIXED = "elastic-fixed"
+"""Header of a request whose budget a server under load is not to lower: true."""
 KEY = "elastic"
 """In vLLM's `additional_config`, which every process of an engine gets."""
 OLDEST, V2_FROM, UNKNOWN_FROM = (0, 24), (0, 31), (0, 34)

@@ -1,0 +1,68 @@
+"""What tokens buy: the budgets that were measured of a model, and how a mean number of tokens is spent best on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Annotated, NamedTuple
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True, allow_inf_nan=False))
+class Point:
+    """A budget of the thought as it was measured: accuracy in [0, 1], and mean and 95th percentile of a response's
+    tokens, those that were forced included."""
+
+    think: Annotated[int, Field(ge=0)]
+    accuracy: Annotated[float, Field(ge=0, le=1)]
+    tokens: Annotated[float, Field(gt=0)]
+    tokens_p95: Annotated[float, Field(gt=0)]
+
+
+class Allocation(NamedTuple):
+    """Responses get `upper` with the chance `share`, else `lower`. `price` is what a further token a response would
+    buy, in accuracy; 0 where none would buy anything."""
+
+    lower: Point
+    upper: Point
+    share: float
+    price: float
+
+    @property
+    def tokens(self) -> float:
+        """Mean over responses."""
+        return self.lower.tokens + self.share * (self.upper.tokens - self.lower.tokens)
+
+    @property
+    def accuracy(self) -> float:
+        return self.lower.accuracy + self.share * (self.upper.accuracy - self.lower.accuracy)
+
+
+def frontier(points: Sequence[Point]) -> tuple[Point, ...]:
+    """The vertices of the concave hull of accuracy over tokens, from the cheapest point to the most accurate: no mean
+    over budgets is more accurate at as many tokens than the mean over two neighbours here."""
+    found: list[Point] = []
+    for point in sorted(points, key=lambda each: (each.tokens, -each.accuracy)):
+        if found and point.accuracy <= found[-1].accuracy:
+            continue
+        while len(found) > 1 and _slope(found[-2], found[-1]) <= _slope(found[-2], point):
+            found.pop()
+        found.append(point)
+    return tuple(found)
+
+
+def allocate(vertices: Sequence[Point], tokens: float) -> Allocation:
+    """How at most so many tokens a response are spent best; the cheapest vertex where even that is too much."""
+    first, last = vertices[0], vertices[-1]
+    if tokens >= last.tokens or first is last:
+        return Allocation(last, last, 1.0, 0.0)
+    if tokens <= first.tokens:
+        return Allocation(first, first, 1.0, _slope(first, vertices[1]))
+    lower, upper = next(pair for pair in pairwise(vertices) if tokens < pair[1].tokens)
+    return Allocation(lower, upper, (tokens - lower.tokens) / (upper.tokens - lower.tokens), _slope(lower, upper))
+
+
+def _slope(lower: Point, upper: Point) -> float:
+    return (upper.accuracy - lower.accuracy) / (upper.tokens - lower.tokens)

@@ -1,0 +1,167 @@
+"""Less thought instead of a queue: under load, new requests get budgets that keep the server's goal.
+
+The state is one number, the tokens that a response may take on average; its price is the slope of the measured frontier
+there. How it follows from the load:
+
+1. To end a response of v tokens (the 95th percentile of a budget) within the goal g, a token may take g / v seconds.
+2. The engine was timed: so many responses may run at that speed, and together they draw so many tokens a second.
+3. Divided by the requests that arrive in a second, that is what a response may take. (Where more are open than arrive
+   within g, there is a backlog, and the open ones over g count instead.)
+4. It is spent on the frontier of the budgets that are no longer than v (`allocate`), and v is chosen for the accuracy.
+5. g is trimmed by what is seen: a response that is late lowers it, one in time raises it by a fiftieth of that, so that
+   it rests where one in fifty is late, and bursts leave it within one in twenty.
+
+There is no loop from the engine's speed back to the budgets, which could oscillate: what arrives does not depend on
+what is given. The trim is slow, and v is left only for one that is clearly better.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass as validated
+
+from elastic_core.engines.latency import Steps
+from elastic_core.serving.frontier import Allocation, Point, allocate, frontier
+
+FEWEST = 3
+"""Budgets that a server needs to choose from."""
+LATE = 0.05
+"""Share of responses that may take longer than the goal."""
+_AIM = 0.02
+"""Of which so many are to: more right answers come in time than with as many as may be."""
+_TRIM = 0.005
+"""Relative change of the trim by a late response."""
+_BOUNDS = 0.25, 4.0
+"""Of the trim."""
+_BETTER = 0.01
+"""In accuracy; less is no reason for another v."""
+_WINDOW = 1.0
+"""Over which arrivals are counted, in goals of latency."""
+_WINDOW_WITHOUT = 5.0
+"""In seconds, where there is no such goal."""
+
+
+@validated(frozen=True, config=ConfigDict(extra="forbid"))
+class Goal:
+    """What a server keeps under load: `latency`, the 95th percentile of a response's seconds, or `tokens_per_second`
+    that all responses together may draw, or both. `points` are the budgets that it may give, the first is the floor."""
+
+    points: Annotated[tuple[Point, ...], Field(min_length=1)]
+    latency: Annotated[float, Field(gt=0)] | None = None
+    tokens_per_second: Annotated[float, Field(gt=0)] | None = None
+
+
+@dataclass
+class _Rate:
+    """Events a second, over a window that forgets exponentially."""
+
+    window: float
+    began: float | None = None
+    at: float = 0.0
+    count: float = 0.0
+
+    def add(self, now: float, amount: float = 1.0) -> None:
+        self.began = now if self.began is None else self.began
+        self.count = self.count * math.exp((self.at - now) / self.window) + amount
+        self.at = now
+
+    def value(self, now: float) -> float:
+        """0 before the second event."""
+        if self.began is None or now <= self.began:
+            return 0.0
+        seen = -math.expm1((self.began - now) / self.window)
+        return self.count * math.exp((self.at - now) / self.window) / (self.window * max(seen, 0.5))
+
+
+class Controller:
+    """The budgets of one server's requests.
+
+    Args:
+        steps: of its engine.
+        most_running: responses that the engine draws at once.
+    """
+
+    def __init__(self, goal: Goal, steps: Steps, most_running: int) -> None:
+        self.goal = goal
+        self.points = points = sorted(goal.points, key=lambda each: each.think)
+        self._frontiers = [
+            (top.tokens_p95, frontier([each for each in points if each.think <= top.think])) for top in points
+        ]
+        self.frontier = self._frontiers[-1][1]
+        self._steps, self._most_running = steps, most_running
+        window = _WINDOW * goal.latency if goal.latency else _WINDOW_WITHOUT
+        self._arrivals, self._given, self._drawn = _Rate(window), _Rate(window), _Rate(window)
+        self._top = len(points) - 1
+        self._owed = 0.0
+        self.open = 0
+        self.trim = 1.0
+        self.allocation = Allocation(self.frontier[-1], self.frontier[-1], 1.0, 0.0)
+
+    def arrive(self, now: float) -> None:
+        """A request has come, at `now` seconds of a clock that does not go back."""
+        self.open += 1
+        self._arrivals.add(now)
+        rate = self._arrivals.value(now)
+        if self.goal.latency is not None:
+            rate = max(rate, self.open / self.goal.latency)
+        found = [self._under(place, rate) for place in range(len(self._frontiers))]
+        best = max(range(len(found)), key=lambda place: found[place].accuracy)
+        if found[best].accuracy > found[self._top].accuracy + _BETTER:
+            self._top = best
+        chosen = found[self._top]
+        self.allocation = chosen._replace(price=allocate(self.frontier, chosen.tokens).price)
+
+    def most(self) -> int | None:
+        """Tokens of the next request's thought; None where there is enough for all."""
+        if not self.allocation.price:
+            return None
+        self._owed += self.allocation.share
+        if self._owed >= 1:
+            self._owed -= 1
+            return self.allocation.upper.think
+        return self.allocation.lower.think
+
+    def leave(self, now: float, seconds: float | None, tokens: float = 0.0) -> None:
+        """A request is over. `seconds` are what it took, None where it says nothing: its client left, or it was not to
+        be changed."""
+        self.open -= 1
+        self._given.add(now, self.allocation.tokens)
+        self._drawn.add(now, tokens)
+        if seconds is None or self.goal.latency is None:
+            return
+        late = seconds > self.goal.latency
+        # What the trim cannot change says nothing of it.
+        if self.allocation.price if not late else self.allocation.tokens > self.frontier[0].tokens:
+            low, high = _BOUNDS
+            self.trim = min(high, max(low, self.trim * math.exp(_TRIM * (_AIM / (1 - _AIM) if not late else -1))))
+
+    def most_arrivals(self, point: Point) -> float:
+        """Requests a second that the engine answers within the goal, if all get this budget; by its timing alone."""
+        limit = math.inf if self.goal.tokens_per_second is None else self.goal.tokens_per_second
+        return min(self._tokens_per_second(point.tokens_p95), limit) / point.tokens
+
+    def _tokens_per_second(self, longest: float, trim: float = 1.0) -> float:
+        """That the engine draws at the speed at which so many tokens end within the goal of latency."""
+        if self.goal.latency is None:
+            return math.inf
+        running = min(self._most_running, self._steps.running_at(trim * self.goal.latency / longest))
+        return 0.0 if running < 1 else running / self._steps.at(running)
+
+    @property
+    def in_reach(self) -> bool:
+        """Whether the goal is kept with more than the floor to give."""
+        return self.allocation.tokens > self.frontier[0].tokens or len(self.frontier) == 1
+
+    def _under(self, place: int, rate: float) -> Allocation:
+        """With the budgets up to one."""
+        longest, vertices = self._frontiers[place]
+        afford = self._tokens_per_second(longest, self.trim) / max(rate, 1e-9)
+        if self.goal.tokens_per_second is not None:
+            drawn, given = self._drawn.value(self._drawn.at), self._given.value(self._given.at)
+            unlike = drawn / given if drawn and given else 1.0
+            afford = min(afford, self.goal.tokens_per_second / max(rate * unlike, 1e-9))
+        return allocate(vertices, afford)

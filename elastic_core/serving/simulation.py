@@ -1,0 +1,220 @@
+"""A server under load, without the server: discrete events, with the lengths and scores of responses that a table has.
+
+All responses that are drawn at once go on at the same pace, which `Steps` gives for their number; the prompt of a new
+one holds up all others. Requests wait in their order for one of the engine's places.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import polars as pl
+
+from elastic_core.engines.latency import Steps
+from elastic_core.serving.frontier import Point
+from elastic_core.serving.load import Controller
+from elastic_core.statistics.which_budget import SERVED
+
+COLUMNS = (
+    "benchmark", "problem", "sample", "strategy", "think_budget", "solution_budget", "prompt_tokens", "think_tokens",
+    "forced_tokens", "solution_tokens", "think_finish", "score",
+)  # fmt: skip
+"""What is read of a trajectory table."""
+_SAMPLE = ["benchmark", "problem", "sample"]
+
+
+class Machine(NamedTuple):
+    """A server's engine: its steps, seconds of a prompt's token, and how many responses it draws at once."""
+
+    steps: Steps
+    prompt_token: float
+    most_running: int
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Samples of a table: what each takes and scores under each thinking budget.
+
+    Attributes:
+        think: ascending, shape (budgets,).
+        tokens: of a response, the forced ones included, shape (samples, budgets).
+        scores: in [0, 1], shape (samples, budgets).
+        prompt_tokens: shape (samples,).
+    """
+
+    think: np.ndarray
+    tokens: np.ndarray
+    scores: np.ndarray
+    prompt_tokens: np.ndarray
+
+    @classmethod
+    def of(cls, rows: pl.DataFrame) -> Replay:
+        """Of a table's rows, of one model: samples that have all thinking budgets of `separate`, at the solution budget
+        that has most of them. ValueError where there is none."""
+        served = rows.filter(strategy=SERVED).drop_nulls(["think_budget", "solution_budget"])
+        if served.is_empty():
+            raise ValueError(f"no rows of {SERVED} with both budgets limited")
+        sizes = served.group_by("solution_budget").agg(pl.col("think_budget").n_unique())
+        (solution, _) = sizes.sort("think_budget", "solution_budget").row(-1)
+        tokens = pl.sum_horizontal("think_tokens", "forced_tokens", "solution_tokens")
+        cells = served.filter(solution_budget=solution).with_columns(tokens=tokens)
+        think = cells["think_budget"].unique().sort()
+        whole = cells.filter(pl.len().over(_SAMPLE) == len(think)).sort(*_SAMPLE, "think_budget")
+        if whole.is_empty():
+            raise ValueError("no sample has all thinking budgets yet; finish the sweep")
+
+        def columns(name: str) -> np.ndarray:
+            return whole[name].cast(pl.Float64).to_numpy().reshape(-1, len(think))
+
+        return cls(think.to_numpy(), columns("tokens"), columns("score"), columns("prompt_tokens")[:, 0])
+
+    def points(self) -> list[Point]:
+        """What was measured of each budget."""
+        found = []
+        for place, think in enumerate(self.think.tolist()):
+            tokens = self.tokens[:, place]
+            p95 = float(np.quantile(tokens, 0.95))
+            found.append(Point(think, float(self.scores[:, place].mean()), float(tokens.mean()), p95))
+        return found
+
+
+class Policy(Protocol):
+    """What a server does with requests."""
+
+    def arrive(self, now: float) -> int | None:
+        """The place of the budget that a new one gets, None where it is refused."""
+        ...
+
+    def leave(self, now: float, seconds: float, tokens: float) -> None:
+        """One is over, after so long."""
+        ...
+
+
+class Fixed:
+    """Always the same budget; refuses requests while `most_open` are open."""
+
+    def __init__(self, place: int, most_open: float = float("inf")) -> None:
+        self._place, self._most_open, self._open = place, most_open, 0
+
+    def arrive(self, now: float) -> int | None:
+        if self._open >= self._most_open:
+            return None
+        self._open += 1
+        return self._place
+
+    def leave(self, now: float, seconds: float, tokens: float) -> None:
+        self._open -= 1
+
+
+class Elastic:
+    """A `Controller`, for requests that ask for the largest of its budgets."""
+
+    def __init__(self, controller: Controller, think: Sequence[int]) -> None:
+        self._controller, self._places = controller, {each: place for place, each in enumerate(think)}
+        self._largest = self._places[max(each.think for each in controller.goal.points)]
+
+    def arrive(self, now: float) -> int | None:
+        self._controller.arrive(now)
+        most = self._controller.most()
+        return self._largest if most is None else self._places[most]
+
+    def leave(self, now: float, seconds: float, tokens: float) -> None:
+        self._controller.leave(now, seconds, tokens)
+
+
+class Seen(NamedTuple):
+    """What came of the requests, by arrival; all arrays have the shape (requests,). `place` is that of the budget, -1
+    where it was refused, and then `seconds` is infinite and `score` 0."""
+
+    arrived: np.ndarray
+    seconds: np.ndarray
+    place: np.ndarray
+    tokens: np.ndarray
+    score: np.ndarray
+
+    def after(self, warm: float) -> Seen:
+        """Without what arrived in the first seconds."""
+        return Seen(*(each[self.arrived >= warm] for each in self))
+
+    def p95(self) -> float:
+        """Seconds of what was answered."""
+        answered = self.seconds[np.isfinite(self.seconds)]
+        return float(np.quantile(answered, 0.95)) if len(answered) else float("inf")
+
+
+def arrivals(rate: float, seconds: float, seed: int, burstiness: float = 1.0) -> np.ndarray:
+    """Times of requests, ascending: gaps of a gamma distribution with this shape, as in `vllm bench serve`; 1 is
+    Poisson, less comes in bursts."""
+    random = np.random.default_rng(seed)
+    count = int(rate * seconds * 1.2) + int(20 * (rate * seconds / burstiness) ** 0.5) + 20
+    times = np.cumsum(random.gamma(burstiness, 1 / (rate * burstiness), count))
+    return times[times < seconds]
+
+
+def simulate(
+    times: np.ndarray, samples: np.ndarray, replay: Replay, machine: Machine, policies: Sequence[Policy]
+) -> Seen:
+    """What comes of requests that arrive at `times`, ascending, of the replay's `samples`. Each policy has an engine of
+    its own; they take requests in turns."""
+    shares = [
+        _one(times[i :: len(policies)], samples[i :: len(policies)], replay, machine, policy)
+        for i, policy in enumerate(policies)
+    ]
+    order = np.argsort(np.concatenate([each.arrived for each in shares]), kind="stable")
+    return Seen(*(np.concatenate(columns)[order] for columns in zip(*shares, strict=True)))
+
+
+def _one(times: np.ndarray, samples: np.ndarray, replay: Replay, machine: Machine, policy: Policy) -> Seen:
+    count = len(times)
+    seconds, place = np.full(count, np.inf), np.full(count, -1)
+    tokens, score = np.zeros(count), np.zeros(count)
+    running: list[tuple[float, int]] = []  # By the pace's clock at which they end.
+    waiting: deque[int] = deque()
+    clock = now = 0.0  # Tokens that a response that runs all the time has by now; seconds.
+    held = 0.0  # Seconds that prompts still hold up the engine.
+
+    def begin(request: int) -> None:
+        nonlocal held
+        sample = samples[request]
+        held += machine.steps.request + machine.prompt_token * replay.prompt_tokens[sample]
+        heapq.heappush(running, (clock + replay.tokens[sample, place[request]], request))
+
+    def go_on(until: float) -> None:
+        """To a time, or the next end, whichever is first."""
+        nonlocal clock, now, held
+        while True:
+            if not running:
+                now, held = until, 0.0
+                return
+            step = machine.steps.at(len(running))
+            end = now + held + (running[0][0] - clock) * step
+            if end > until:
+                worked = max(0.0, until - now - held)
+                held = max(0.0, held - (until - now))
+                clock, now = clock + worked / step, until
+                return
+            clock, request = heapq.heappop(running)
+            now, held = end, 0.0
+            seconds[request] = now - times[request]
+            policy.leave(now, seconds[request], tokens[request])
+            if waiting:
+                begin(waiting.popleft())
+
+    for request, time in enumerate(times):
+        go_on(float(time))
+        given = policy.arrive(now)
+        if given is None:
+            continue
+        place[request] = given
+        tokens[request], score[request] = (each[samples[request], given] for each in (replay.tokens, replay.scores))
+        if len(running) < machine.most_running:
+            begin(request)
+        else:
+            waiting.append(request)
+    go_on(float("inf"))
+    return Seen(np.asarray(times), seconds, place, tokens, score)

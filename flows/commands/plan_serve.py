@@ -1,0 +1,194 @@
+"""`elastic plan serve`: how many servers a load takes, by simulation of responses that a sweep measured."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import polars as pl
+from tqdm import tqdm
+
+from elastic_core.engines.base import RequestFailed
+from elastic_core.engines.endpoint import EndpointParameters
+from elastic_core.engines.http import http_pool
+from elastic_core.engines.latency import Steps
+from elastic_core.errors import UserError
+from elastic_core.serving.frontier import frontier
+from elastic_core.serving.load import LATE, Controller, Goal
+from elastic_core.serving.simulation import (
+    COLUMNS,
+    Elastic,
+    Fixed,
+    Machine,
+    Policy,
+    Replay,
+    Seen,
+    arrivals,
+    simulate,
+)
+from elastic_core.sweep.cost import Throughput, throughput_file
+from elastic_core.trajectory import KEY
+from flows.commands.budgets import one_model
+from flows.runtime.endpoints import named_endpoint
+from tasks.records.tables import open_table, sound_rows
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+ELASTIC = "elastic"
+_LEAST_REQUESTS, _GOALS, _MOST_SERVERS, _MOST_ROWS = 3000, 40, 1024, 8
+"""Simulated requests, and how many goals of latency they take at least; servers that are tried, and shown."""
+_PROMPTS, _TOKENS = 12, 64
+_WARM = 0.1
+"""Share of the simulated time that is not counted, as servers begin empty."""
+
+
+class Load(NamedTuple):
+    """Requests a second, how bursty they are (`arrivals`), and the seconds that 95 of 100 responses may take."""
+
+    rate: float
+    latency: float
+    burstiness: float = 1.0
+
+
+class Outcome(NamedTuple):
+    """Shares of all requests that were answered rightly in time, and late; the 95th percentile of their seconds, and
+    tokens a response."""
+
+    right: float
+    late: float
+    p95: float
+    tokens: float
+
+
+def read_replay(directory: Path, model: str | None, benchmarks: Sequence[str]) -> tuple[str, Replay]:
+    """A model of a table by its name, and its samples. UserError where there are none."""
+    table = open_table(directory)
+    name = one_model(table, model)
+    rows = sound_rows(table, list(dict.fromkeys((*KEY, *COLUMNS))), pl.col("model") == name)
+    known = rows["benchmark"].unique().sort().to_list()
+    if wrong := [each for each in benchmarks if each not in known]:
+        raise UserError(f"--benchmark {wrong[0]}: {name} was not measured on it; there are: {', '.join(known)}")
+    try:
+        return name, Replay.of(rows.filter(pl.col("benchmark").is_in(benchmarks or known)))
+    except ValueError as error:
+        raise UserError(f"{directory}: {name}: {error}") from None
+
+
+def machine_of_sweep(directory: Path, model: str, most_running: int) -> Machine:
+    """The engine that a table's sweep timed; UserError where it did not."""
+    file = throughput_file(directory.resolve().parent, model)
+    found = Throughput.read(file) if file.exists() else None
+    if found is None or found.steps is None or found.latency is None:
+        raise UserError(
+            f"{file}: no seconds of steps there; give --server ADDRESS, or --step ALONE EACH, or sweep this model again"
+        )
+    return Machine(found.steps, found.latency[1], most_running)
+
+
+def machine_of_server(address: str, replay: Replay, most_running: int, runs: Path) -> Machine:
+    """A server at an address like http://host:8000/v1#MODEL, timed now; it should have no other load."""
+    endpoint = named_endpoint("server", address, EndpointParameters(max_requests=most_running), runs)
+    # As long as the table's, of tokens that any model has.
+    lengths = replay.prompt_tokens[:_PROMPTS].astype(int).tolist()
+    draw = random.Random(0)
+    prompts = [[draw.randrange(_TOKENS) for _ in range(length)] for length in lengths]
+
+    async def timed() -> Machine:
+        async with http_pool({"server": endpoint}) as (replica,):
+            engine = replica["server"]
+            latency = await engine.latency(prompts)
+            return Machine(await engine.steps(prompts, most_running), latency.input, most_running)
+
+    try:
+        return asyncio.run(timed())
+    except RequestFailed as error:
+        raise UserError(f"--server {address}: {error}") from None
+
+
+def machine_by_hand(alone: float, each: float, most_running: int) -> Machine:
+    """Milliseconds of a step of one response, and by how much each further one makes it longer."""
+    seconds = (alone / 1000, (alone + each * (most_running - 1)) / 1000)
+    return Machine(Steps((1, max(2, most_running)), seconds), 0.0, most_running)
+
+
+def outcome(load: Load, servers: int, replay: Replay, machine: Machine, policy: Callable[[], Policy]) -> Outcome:
+    """What comes of a load on so many servers, each with such a policy of its own."""
+    seconds = max(_LEAST_REQUESTS / load.rate, _GOALS * load.latency)
+    times = arrivals(load.rate, seconds, 0, load.burstiness)
+    samples = np.random.default_rng(1).integers(len(replay.tokens), size=len(times))
+    seen = simulate(times, samples, replay, machine, [policy() for _ in range(servers)]).after(_WARM * seconds)
+    return told(seen, load.latency)
+
+
+def told(seen: Seen, latency: float) -> Outcome:
+    """Of requests that were simulated."""
+    in_time = seen.seconds <= latency
+    right = float((seen.score * in_time).mean())
+    return Outcome(right, float(1 - in_time.mean()), seen.p95(), float(seen.tokens.mean()))
+
+
+def policies(replay: Replay, machine: Machine, latency: float) -> dict[str, Callable[[], Policy]]:
+    """Fixed budgets on the frontier by their thinking tokens, and all of them as the load allows."""
+    think, measured = replay.think.tolist(), replay.points()
+    kept = [each.think for each in frontier(measured)]
+    goal = Goal(tuple(each for each in measured if kept[0] <= each.think <= kept[-1]), latency)
+    found: dict[str, Callable[[], Policy]] = {f"t = {each}": partial(Fixed, think.index(each)) for each in kept}
+    found[ELASTIC] = lambda: Elastic(Controller(goal, machine.steps, machine.most_running), think)
+    return found
+
+
+def show_plan(
+    replay: Replay, machine: Machine, load: Load, accuracy: float | None, named: str, console: Console
+) -> None:
+    """Print what numbers of servers give, up to the number at which the dearest budget keeps the goal, and how many
+    reach an accuracy. UserError where no number does."""
+    from rich.table import Table
+
+    ways = policies(replay, machine, load.latency)
+    dearest = list(ways)[-2]
+
+    def keeps(servers: int) -> bool:
+        return outcome(load, servers, replay, machine, ways[dearest]).late <= LATE
+
+    most = 1
+    while not keeps(most):
+        most *= 2
+        if most > _MOST_SERVERS:
+            raise UserError(
+                f"{dearest} is late on {_MOST_SERVERS} servers too: expected a later --latency than {load.latency:g} s"
+            )
+    low = most // 2
+    while most - low > 1:
+        middle = (low + most) // 2
+        low, most = (low, middle) if keeps(middle) else (middle, most)
+    rows = sorted({max(1, round(most * (i + 1) / _MOST_ROWS)) for i in range(_MOST_ROWS)})
+    bar = tqdm(total=len(rows) * len(ways), desc="simulated loads", leave=False)
+    results: dict[int, dict[str, Outcome]] = {}
+    for servers in rows:
+        results[servers] = {}
+        for name, way in ways.items():
+            results[servers][name] = outcome(load, servers, replay, machine, way)
+            bar.update()
+    bar.close()
+    table = Table("servers", *(f"{name}: right in time (%), p95 (s)" for name in ways), box=None, pad_edge=False)
+    for servers, found in results.items():
+        table.add_row(str(servers), *(f"{100 * each.right:.1f}  {_seconds(each.p95)}" for each in found.values()))
+    console.print(
+        f"{named}: {len(replay.tokens)} samples, {load.rate:g} requests a second, 95 % within {load.latency:g} s"
+    )
+    console.print(table)
+    if accuracy is not None:
+        for name in ways:
+            enough = [servers for servers in rows if results[servers][name].right >= accuracy / 100]
+            text = f"{enough[0]} servers" if enough else f"more than {most} servers, or never"
+            console.print(f"{name}: {text} for {accuracy:g} % right in time")
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2f}" if seconds < 100 else ">100"

@@ -1,0 +1,65 @@
+"""`elastic serve` with more asked of it than it may give: budgets fall to the floor, and no client is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.served import BUDGETS, elastic_serve, model_with_levels
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+QUESTION = [{"role": "user", "content": "36+6-4+8=?"}]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    directory = tmp_path_factory.mktemp("load")
+    model = model_with_levels(directory / "model")
+    given = ("--tokens-per-second", "40", "--floor", "low")
+    sizes = ("--set", "engine.max_model_len=512", "--set", "engine.max_num_seqs=16")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ELASTIC_RUNS", str(directory / "runs"))
+        with elastic_serve(model, directory / "log", *given, *sizes) as (address, _):
+            yield address, directory / "log"
+
+
+def ask(server: str, headers: dict[str, str] | None = None, **body: Any) -> dict[str, Any]:
+    answer = httpx.post(
+        f"{server}/v1/chat/completions",
+        json={"model": "model", "messages": QUESTION, **body},
+        headers=headers or {},
+        timeout=120,
+    )
+    assert answer.is_success, answer.text
+    told: dict[str, Any] = answer.json()["choices"][0]["elastic"]
+    return told
+
+
+def test_budgets_fall_to_the_floor_and_whoever_says_so_keeps_theirs(served: tuple[str, Path]) -> None:
+    server, log = served
+    with ThreadPoolExecutor(8) as pool:
+        crowd = list(pool.map(lambda seed: ask(server, reasoning_effort="high", seed=seed), range(40)))
+        assert {told["asked"] for told in crowd} == {"160+24"} and {told["level"] for told in crowd} == {"high"}
+        lowered = [told for told in crowd if told["why"] == "load"]
+        assert len(lowered) > 20 and lowered[-1]["price"] > 0
+        floor, solution = BUDGETS["low"][0], BUDGETS["high"][1]
+        assert {told["budget"] for told in lowered} <= {f"{think}+{solution}" for think, _ in BUDGETS.values()}
+        assert lowered[-1]["budget"] == f"{floor}+{solution}"
+        assert all(told["thinking_tokens"] <= int(told["budget"].split("+")[0]) for told in crowd)
+        kept = [
+            ask(server, reasoning_effort="high", elastic={"fixed": True}),
+            ask(server, {"Elastic-Fixed": "true"}, reasoning_effort="high"),
+        ]
+        assert [(told["budget"], told["why"]) for told in kept] == [("160+24", "fixed")] * 2
+        below = ask(server, reasoning_effort="minimal")
+        assert (below["budget"], below["why"]) == ("4+6", "asked"), "load never adds"
+        without = ask(server)
+        assert (without["asked"], without["why"]) == ("unlimited", "load")
+    metrics = httpx.get(f"{server}/metrics").text
+    assert 'elastic_budget_given_bucket{le="16.0",level="high"}' in metrics and "elastic_token_price" in metrics
+    assert "a step takes" in log.read_text()
