@@ -9,7 +9,7 @@ there. How it follows from the load:
    within g, there is a backlog, and the open ones over g count instead.)
 4. It is spent on the frontier of the budgets that are no longer than v (`allocate`), and v is chosen for the accuracy.
 5. g is trimmed by what is seen: a response that is late lowers it, one in time raises it by a fiftieth of that, so that
-   it rests where one in fifty is late, and bursts leave it within one in twenty.
+   it rests where one in fifty is late, and bursts leave it within one in twenty. A server without requests forgets it.
 
 There is no loop from the engine's speed back to the budgets, which could oscillate: what arrives does not depend on
 what is given. The trim is slow, and v is left only for one that is clearly better.
@@ -98,11 +98,14 @@ class Controller:
         self._top = len(points) - 1
         self._owed = 0.0
         self.open = 0
+        self._left = -math.inf
         self.trim = 1.0
         self.allocation = Allocation(self.frontier[-1], self.frontier[-1], 1.0, 0.0)
 
     def arrive(self, now: float) -> None:
         """A request has come, at `now` seconds of a clock that does not go back."""
+        if not self.open and self.goal.latency and now - self._left > self.goal.latency:
+            self.trim = 1.0  # What was seen was of a load that is over.
         self.open += 1
         self._arrivals.add(now)
         rate = self._arrivals.value(now)
@@ -128,7 +131,7 @@ class Controller:
     def leave(self, now: float, seconds: float | None, tokens: float = 0.0) -> None:
         """A request is over. `seconds` are what it took, None where it says nothing: its client left, or it was not to
         be changed."""
-        self.open -= 1
+        self.open, self._left = self.open - 1, now
         self._given.add(now, self.allocation.tokens)
         self._drawn.add(now, tokens)
         if seconds is None or self.goal.latency is None:
@@ -137,19 +140,25 @@ class Controller:
         # What the trim cannot change says nothing of it.
         if self.allocation.price if not late else self.allocation.tokens > self.frontier[0].tokens:
             low, high = _BOUNDS
-            self.trim = min(high, max(low, self.trim * math.exp(_TRIM * (_AIM / (1 - _AIM) if not late else -1))))
+            change = -_TRIM if late else _TRIM * _AIM / (1 - _AIM)
+            self.trim = min(high, max(low, self.trim * math.exp(change)))
 
     def most_arrivals(self, point: Point) -> float:
         """Requests a second that the engine answers within the goal, if all get this budget; by its timing alone."""
-        limit = math.inf if self.goal.tokens_per_second is None else self.goal.tokens_per_second
-        return min(self._tokens_per_second(point.tokens_p95), limit) / point.tokens
+        low, high = 0.0, 1e6
+        for _ in range(60):
+            rate = (low + high) / 2
+            low, high = (rate, high) if self.tokens(point.tokens_p95, rate) >= point.tokens else (low, rate)
+        return low
 
-    def _tokens_per_second(self, longest: float, trim: float = 1.0) -> float:
-        """That the engine draws at the speed at which so many tokens end within the goal of latency."""
+    def tokens(self, longest: float, rate: float, trim: float = 1.0) -> float:
+        """That a response may take, where so many tokens are to end within the goal and so many requests come."""
+        most = math.inf if self.goal.tokens_per_second is None else self.goal.tokens_per_second / max(rate, 1e-9)
         if self.goal.latency is None:
-            return math.inf
-        running = min(self._most_running, self._steps.running_at(trim * self.goal.latency / longest))
-        return 0.0 if running < 1 else running / self._steps.at(running)
+            return most
+        free = max(0.0, 1 - rate * self._steps.request)  # Of the time; the rest takes what requests begin with.
+        running = min(self._most_running, self._steps.running_at(free * trim * self.goal.latency / longest))
+        return min(most, 0.0 if running < 1 else free * running / self._steps.at(running) / max(rate, 1e-9))
 
     @property
     def in_reach(self) -> bool:
@@ -159,9 +168,8 @@ class Controller:
     def _under(self, place: int, rate: float) -> Allocation:
         """With the budgets up to one."""
         longest, vertices = self._frontiers[place]
-        afford = self._tokens_per_second(longest, self.trim) / max(rate, 1e-9)
         if self.goal.tokens_per_second is not None:
+            # What responses take beside what their budgets took when they were measured.
             drawn, given = self._drawn.value(self._drawn.at), self._given.value(self._given.at)
-            unlike = drawn / given if drawn and given else 1.0
-            afford = min(afford, self.goal.tokens_per_second / max(rate * unlike, 1e-9))
-        return allocate(vertices, afford)
+            rate *= drawn / given if drawn and given else 1.0
+        return allocate(vertices, self.tokens(longest, rate, self.trim))

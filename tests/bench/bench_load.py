@@ -184,7 +184,7 @@ def oracle(points: tuple[Point, ...], machine: Machine, latency: float, rate: fl
     best = []
     for top in points:
         vertices = frontier([each for each in points if each.think <= top.think])
-        best.append(allocate(vertices, controller.most_arrivals(top) * top.tokens / rate).accuracy)
+        best.append(allocate(vertices, controller.tokens(top.tokens_p95, rate)).accuracy)
     return max(best)
 
 
@@ -290,7 +290,7 @@ def measured(
             print(load, way, {key: round(value, 3) for key, value in seen.items()}, "simulated",
                   {key: round(value, 3) for key, value in predicted.items()}, flush=True)  # fmt: skip
             shown.add_row(str(load), way, *_row(seen), str(seen["num_requests"]), *_row(predicted), f"{100 * best:.1f}")
-            time.sleep(3)  # What was left is aborted.
+            time.sleep(3 + latency)  # What was left is aborted, and the load forgotten.
 
 
 def _row(found: dict[str, float]) -> tuple[str, ...]:
