@@ -229,7 +229,7 @@ class Sweep:
 
     async def timed(
         self, model: SweepModel, engines: Mapping[str, RayEngine | HttpEngine]
-    ) -> tuple[Latency, Steps] | None:
+    ) -> tuple[Latency, Steps | None] | None:
         """Of an engine without other load. None of two models that share a response, nor of one that is asked in text,
         whose server thinks for as long as it likes."""
         if len(engines) > 1 or model.chat:
@@ -238,10 +238,11 @@ class Sweep:
         prompts = [model.prompts.ids(each, cell.strategy, cell.budget) for each in self.problems[cell.benchmark]]
         (engine,) = engines.values()
         asked = prompts[: 4 * LATENCY_ROUNDS]
-        served = [each.parameters.max_requests for each in model.endpoints.values()]
-        return await engine.latency(asked), await engine.steps(asked, max(served, default=self.engine.max_num_seqs))
+        # A server may have other users, and a price.
+        steps = None if isinstance(engine, HttpEngine) else await engine.steps(asked, self.engine.max_num_seqs)
+        return await engine.latency(asked), steps
 
-    def note(self, model: SweepModel, result: SweepResult, timed: tuple[Latency, Steps] | None) -> None:
+    def note(self, model: SweepModel, result: SweepResult, timed: tuple[Latency, Steps | None] | None) -> None:
         self.results.append(result)
         get_run_logger().info(
             "sweep of %s: %d rows in %.0f s (grading %.1f s, beside generation), %d tokens generated, %d answered from "

@@ -16,7 +16,7 @@ from elastic_core.strategies.base import Generate, Sampling
 LATENCY_ROUNDS = 3
 LONG, DECODED = 1024, 64
 """Tokens of `measure_latency`'s long prompt, and of its long completion, at most."""
-_MOST, _SHORT, _LONG, _ROUNDS = 256, 4, 48, 2
+_MOST, _SHORT, _LONG, _ROUNDS = 128, 4, 32, 2
 """Of `measure_steps`: requests that are open, their tokens, and how often each is followed."""
 
 
@@ -89,7 +89,7 @@ class Steps(NamedTuple):
 
 
 async def measure_steps(engine: Engine, prompts: Sequence[Sequence[int]], context: int | None, most: int) -> Steps:
-    """`Steps` of an engine without other load: with 1, 4, 16, ... requests open all the time, up to `most` or 256, how
+    """`Steps` of an engine without other load: with 1, 4, 16, ... requests open all the time, up to `most` or 128, how
     long short ones and long ones take; an open one is followed by the next, and they end at different times, as under a
     real load. Raises as `Engine.generate`.
 
