@@ -4,20 +4,22 @@ The state is one number, the tokens that a response may take on average; its pri
 there. How it follows from the load:
 
 1. To end a response of v tokens (the 95th percentile of a budget) within the goal g, a token may take g / v seconds.
-2. The engine was timed: so many responses may run at that speed, and together they draw so many tokens a second.
+2. The engine was timed: so many responses may run at that speed, and together they draw so many tokens a second. Each
+   response that is over moves what is known of its pace.
 3. Divided by the requests that arrive in a second, that is what a response may take. (Where more are open than arrive
    within g, there is a backlog, and the open ones over g count instead.)
 4. It is spent on the frontier of the budgets that are no longer than v (`allocate`), and v is chosen for the accuracy.
 5. g is trimmed by what is seen: a response that is late lowers it, one in time raises it by a fiftieth of that, so that
    it rests where one in fifty is late, and bursts leave it within one in twenty. A server without requests forgets it.
 
-There is no loop from the engine's speed back to the budgets, which could oscillate: what arrives does not depend on
-what is given. The trim is slow, and v is left only for one that is clearly better.
+There is no loop from the engine's load back to the budgets, which could oscillate: what arrives does not depend on what
+is given. Pace and trim are slow, and v is left only for one that is clearly better.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -37,6 +39,10 @@ _TRIM = 0.005
 """Relative change of the trim by a late response."""
 _BOUNDS = 0.25, 4.0
 """Of the trim."""
+_PACE = 0.02
+"""How far a response of the longest length moves what is known of the engine's speed."""
+_REMEMBERED = 10_000
+"""Events, by which the time since a request came is looked up."""
 _BETTER = 0.01
 """In accuracy; less is no reason for another v."""
 _WINDOW = 1.0
@@ -97,15 +103,17 @@ class Controller:
         self._arrivals, self._given, self._drawn = _Rate(window), _Rate(window), _Rate(window)
         self._top = len(points) - 1
         self._owed = 0.0
+        self._times, self._clock = list[float](), list[float]()
         self.open = 0
         self._left = -math.inf
-        self.trim = 1.0
+        self.trim = self.pace = 1.0
         self.allocation = Allocation(self.frontier[-1], self.frontier[-1], 1.0, 0.0)
 
     def arrive(self, now: float) -> None:
         """A request has come, at `now` seconds of a clock that does not go back."""
         if not self.open and self.goal.latency and now - self._left > self.goal.latency:
             self.trim = 1.0  # What was seen was of a load that is over.
+        self._go_on(now)
         self.open += 1
         self._arrivals.add(now)
         rate = self._arrivals.value(now)
@@ -131,17 +139,40 @@ class Controller:
     def leave(self, now: float, seconds: float | None, tokens: float = 0.0) -> None:
         """A request is over. `seconds` are what it took, None where it says nothing: its client left, or it was not to
         be changed."""
+        self._go_on(now)
         self.open, self._left = self.open - 1, now
         self._given.add(now, self.allocation.tokens)
         self._drawn.add(now, tokens)
         if seconds is None or self.goal.latency is None:
             return
+        self._learn_pace(now - seconds, tokens)
         late = seconds > self.goal.latency
         # What the trim cannot change says nothing of it.
         if self.allocation.price if not late else self.allocation.tokens > self.frontier[0].tokens:
             low, high = _BOUNDS
             change = -_TRIM if late else _TRIM * _AIM / (1 - _AIM)
             self.trim = min(high, max(low, self.trim * math.exp(change)))
+
+    def _go_on(self, now: float) -> None:
+        """The clock that goes by the timing: tokens that a response which is drawn all the time has by now."""
+        if self._times:
+            running = min(max(1, self.open), self._most_running)
+            share = running / max(1, self.open)  # Of the open ones; the others wait.
+            free = max(0.2, 1 - self._arrivals.value(now) * self._steps.request)
+            passed = free * share * (now - self._times[-1]) / self._steps.at(running)
+            self._clock.append(self._clock[-1] + passed)
+        else:
+            self._clock.append(0.0)
+        self._times.append(now)
+        if len(self._times) > 2 * _REMEMBERED:
+            del self._times[:_REMEMBERED], self._clock[:_REMEMBERED]
+
+    def _learn_pace(self, began: float, tokens: float) -> None:
+        """By a response that is over: an engine was timed in a moment of its own."""
+        timed = self._clock[-1] - self._clock[max(0, bisect_right(self._times, began) - 1)]
+        if tokens > 0 and timed > 0:
+            weight = _PACE * min(1.0, tokens / self.points[-1].tokens_p95)
+            self.pace *= (timed / tokens / self.pace) ** weight
 
     def most_arrivals(self, point: Point) -> float:
         """Requests a second that the engine answers within the goal, if all get this budget; by its timing alone."""
@@ -157,8 +188,9 @@ class Controller:
         if self.goal.latency is None:
             return most
         free = max(0.0, 1 - rate * self._steps.request)  # Of the time; the rest takes what requests begin with.
-        running = min(self._most_running, self._steps.running_at(free * trim * self.goal.latency / longest))
-        return min(most, 0.0 if running < 1 else free * running / self._steps.at(running) / max(rate, 1e-9))
+        speed = free / self.pace  # Of the engine, in that at which it was timed.
+        running = min(self._most_running, self._steps.running_at(speed * trim * self.goal.latency / longest))
+        return min(most, 0.0 if running < 1 else speed * running / self._steps.at(running) / max(rate, 1e-9))
 
     @property
     def in_reach(self) -> bool:

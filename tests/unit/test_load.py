@@ -99,6 +99,16 @@ def test_budgets_do_not_swing_under_a_steady_load() -> None:
         assert np.corrcoef(around[:-lag], around[lag:])[0, 1] > -0.4, "it does not come back the other way"
 
 
+@pytest.mark.parametrize("off", [0.6, 1.0, 1.6])
+def test_an_engine_that_was_timed_in_another_moment_is_known_soon(off: float) -> None:
+    timed = Controller(GOAL, STEPS._replace(seconds=tuple(off * each for each in STEPS.seconds)), 64)
+    seen = replayed(0.9, 150, Elastic(timed, THINK)).after(60)
+    assert timed.pace == pytest.approx(1 / off, rel=0.1)
+    known = replayed(0.9, 150, Elastic(Controller(GOAL, STEPS, 64), THINK)).after(60)
+    right, right_known = ((each.score * (each.seconds <= 3.0)).mean() for each in (seen, known))
+    assert right == pytest.approx(right_known, abs=0.03)
+
+
 def test_when_the_load_is_over_everybody_gets_everything_again() -> None:
     controller = Controller(GOAL, STEPS, 64)
     policy = Elastic(controller, THINK)
