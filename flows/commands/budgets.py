@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from elastic_core.errors import UserError, nearest
 from elastic_core.serving.choice import Choice
 from elastic_core.serving.levels import EFFORTS, Gain, Levels
 from elastic_core.statistics.estimates import FREE
 from elastic_core.statistics.which_budget import SERVED, Reason
 from elastic_core.sweep.table import SweepTable
+from elastic_core.trajectory import KEY
 from reports.wording import with_bounds
 from tasks.cards import Promise, measured_levels, measured_models
-from tasks.records.tables import open_table
+from tasks.records.tables import open_table, sound_rows
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -117,3 +120,18 @@ def one_model(table: SweepTable, model: str | None) -> str:
             f"{nearest(model, known)}; there are: {', '.join(known)}"
         )
     return model or known[0]
+
+
+def rows_of_model(
+    directory: Path, model: str | None, benchmarks: Sequence[str], columns: Sequence[str], *wanted: pl.Expr
+) -> tuple[str, list[str], pl.DataFrame]:
+    """A model of a table by its name, the benchmarks that are asked for (none is all that it was measured on), and its
+    rows of these. UserError where there are none."""
+    table = open_table(directory)
+    name = one_model(table, model)
+    found = sound_rows(table, list(dict.fromkeys((*KEY, *columns))), pl.col("model") == name, *wanted)
+    known = found["benchmark"].unique().sort().to_list()
+    if wrong := [each for each in benchmarks if each not in known]:
+        raise UserError(f"--benchmark {wrong[0]}: {name} was not measured on it; there are: {', '.join(known)}")
+    chosen = list(dict.fromkeys(benchmarks)) or known
+    return name, chosen, found.filter(pl.col("benchmark").is_in(chosen))

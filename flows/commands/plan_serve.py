@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import polars as pl
 from tqdm import tqdm
 
 from elastic_core.engines.base import RequestFailed
@@ -27,15 +26,12 @@ from elastic_core.serving.simulation import (
     Machine,
     Policy,
     Replay,
-    Seen,
     arrivals,
     simulate,
 )
 from elastic_core.sweep.cost import Throughput, throughput_file
-from elastic_core.trajectory import KEY
-from flows.commands.budgets import one_model
+from flows.commands.budgets import rows_of_model
 from flows.runtime.endpoints import named_endpoint
-from tasks.records.tables import open_table, sound_rows
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,25 +53,19 @@ class Load(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Shares of all requests that were answered rightly in time, and late; the 95th percentile of their seconds, and
-    tokens a response."""
+    """Shares of all requests that were answered rightly in time, and late; and the 95th percentile of their
+    seconds."""
 
     right: float
     late: float
     p95: float
-    tokens: float
 
 
 def read_replay(directory: Path, model: str | None, benchmarks: Sequence[str]) -> tuple[str, Replay]:
     """A model of a table by its name, and its samples. UserError where there are none."""
-    table = open_table(directory)
-    name = one_model(table, model)
-    rows = sound_rows(table, list(dict.fromkeys((*KEY, *COLUMNS))), pl.col("model") == name)
-    known = rows["benchmark"].unique().sort().to_list()
-    if wrong := [each for each in benchmarks if each not in known]:
-        raise UserError(f"--benchmark {wrong[0]}: {name} was not measured on it; there are: {', '.join(known)}")
+    name, _, rows = rows_of_model(directory, model, benchmarks, COLUMNS)
     try:
-        return name, Replay.of(rows.filter(pl.col("benchmark").is_in(benchmarks or known)))
+        return name, Replay.of(rows)
     except ValueError as error:
         raise UserError(f"{directory}: {name}: {error}") from None
 
@@ -123,14 +113,8 @@ def outcome(load: Load, servers: int, replay: Replay, machine: Machine, policy: 
     times = arrivals(load.rate, seconds, 0, load.burstiness)
     samples = np.random.default_rng(1).integers(len(replay.tokens), size=len(times))
     seen = simulate(times, samples, replay, machine, [policy() for _ in range(servers)]).after(_WARM * seconds)
-    return told(seen, load.latency)
-
-
-def told(seen: Seen, latency: float) -> Outcome:
-    """Of requests that were simulated."""
-    in_time = seen.seconds <= latency
-    right = float((seen.score * in_time).mean())
-    return Outcome(right, float(1 - in_time.mean()), seen.p95(), float(seen.tokens.mean()))
+    in_time = seen.seconds <= load.latency
+    return Outcome(float((seen.score * in_time).mean()), float(1 - in_time.mean()), seen.p95())
 
 
 def policies(replay: Replay, machine: Machine, latency: float) -> dict[str, Callable[[], Policy]]:

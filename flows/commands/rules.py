@@ -15,10 +15,8 @@ from elastic_core.statistics.stop_frontier import BUDGETED, ORACLE, RULED, best_
 from elastic_core.statistics.stopping import CHEAP, COLUMNS, Thoughts, read_thoughts
 from elastic_core.statistics.which_budget import SERVED
 from elastic_core.stop_rule import StopRule
-from elastic_core.trajectory import KEY
-from flows.commands.budgets import one_model
+from flows.commands.budgets import rows_of_model
 from reports.wording import with_bounds
-from tasks.records.tables import open_table, sound_rows
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,17 +35,11 @@ def show_rules(
 ) -> None:
     """Print what stop rules are worth on each benchmark and on all together, and write every rule as CSV. Without
     `rules` those of `rules_of`. UserError where the table has no such model, or does not tell."""
-    table = open_table(directory)
-    name = one_model(table, model)
     strategies = pl.col("strategy").is_in([SERVED, FREE, CHEAP])
-    found = sound_rows(table, list(dict.fromkeys((*KEY, *COLUMNS))), pl.col("model") == name, strategies)
-    known = found["benchmark"].unique().sort().to_list()
-    if wrong := [each for each in benchmarks if each not in known]:
-        raise UserError(f"--benchmark {wrong[0]}: {name} was not measured on it; there are: {', '.join(known)}")
-    chosen = list(dict.fromkeys(benchmarks)) or known
+    name, chosen, found = rows_of_model(directory, model, benchmarks, COLUMNS, strategies)
     parts = {each: found.filter(benchmark=each) for each in chosen}
     if len(chosen) > 1:
-        parts["all benchmarks"] = found.filter(pl.col("benchmark").is_in(chosen))
+        parts["all benchmarks"] = found
     written = []
     for place, rows in parts.items():
         try:
