@@ -55,7 +55,7 @@ def markers() -> Markers:
 
 @cache
 def strategy() -> Strategy:
-    parameters = TemplateParameters(library="miniature", wording="miniature")
+    parameters = TemplateParameters(library="miniature", query="joined", wording="miniature")
     return Templates(read_library(MINIATURE_FILE), parameters, Path("unused")).strategy(tokenizer(), markers())
 
 

@@ -217,7 +217,7 @@ def _guided() -> tuple[Any, Markers, Strategy, set[int]]:
     """Tokenizer, its markers, ReasonFlux-Zero with the miniature's library, and the tokens of operations."""
     tokenizer = build_tokenizer()
     markers = resolve_markers(tokenizer)
-    parameters = TemplateParameters(library="miniature", wording="miniature")
+    parameters = TemplateParameters(library="miniature", query="joined", wording="miniature")
     # TF-IDF keeps nothing in a cache.
     strategy = Templates(read_library(MINIATURE_FILE), parameters, cache=Path()).strategy(tokenizer, markers)
     return tokenizer, markers, strategy, {token for operation in OPERATIONS for token in encode(operation)}

@@ -54,15 +54,21 @@ def load_script(name: str) -> Script:
 
 class Guide:
     """Writes the requests of a conversation and reads its replies. The tokenizer is the solver's, and most often the
-    navigator's too; `library` has the templates that `retriever` searches."""
+    navigator's too; `library` has the templates that `retriever` searches, with a plan's fields apart or `joined`."""
 
     def __init__(
-        self, tokenizer: Any, markers: Markers, library: Mapping[str, Template], retriever: Retriever, script: Script
+        self,
+        tokenizer: Any,
+        markers: Markers,
+        library: Mapping[str, Template],
+        retriever: Retriever,
+        script: Script,
+        joined: bool = False,
     ) -> None:
         # A copy: one tokenizer must not encode here while another thread decodes with it.
         self.tokenizer = copy.deepcopy(tokenizer)
         self.markers = markers
-        self._library, self._script = library, script
+        self._library, self._script, self._joined = library, script, joined
         self._retrieved = lru_cache(maxsize=65_536)(lambda query: retriever.retrieve([query])[0][0].template)
         self._turn = lru_cache(maxsize=None)(self._encoded_turn)
 
@@ -88,8 +94,9 @@ class Guide:
     def template(self, prompt: Ids, reply: Ids) -> Template:
         """The template for the reply's plan; for the reply itself, or the prompt, where there is no plan in it."""
         text = self.text(reply)
-        plan = parse_plan(text)
-        return self._retrieved(plan.query if plan else text.strip() or self.text(prompt))
+        if plan := parse_plan(text):
+            return self._retrieved(plan.query if self._joined else plan.queries)
+        return self._retrieved(text.strip() or self.text(prompt))
 
     def adjust(self, template: Template) -> str:
         """The request to adjust the plan's flow to a template."""
@@ -204,8 +211,13 @@ class Plan:
 
     @property
     def query(self) -> str:
-        """What the library is searched by."""
+        """The fields that the library is searched by, joined."""
         return ", ".join(part for part in (self.category, self.direction, self.method) if part)
+
+    @property
+    def queries(self) -> tuple[str, str, str]:
+        """A field for each level: chapter, section and template; for a missing one all that are there."""
+        return self.category or self.query, self.direction or self.query, self.method or self.query
 
 
 def parse_plan(reply: str) -> Plan | None:

@@ -1,17 +1,19 @@
 """Which template fits a problem: ReasonFlux's search from chapter to section to template.
 
-Names alone are compared, by the cosine of their vectors. The chapter nearest to the query is chosen, then the nearest
-two of its sections; a template of these scores 0.9 times its own similarity plus 0.1 times its section's. The first
-match is the published method's; further ones are the runners-up of the same two sections.
+Names alone are compared, by the cosine of their vectors, and each level is asked a question of its own. The chapter
+nearest to its question is chosen, then the two of its sections nearest to theirs; a template of these scores 0.9 times
+its own similarity plus 0.1 times its section's. The first match is the published method's; further ones are the
+runners-up of the same two sections.
 
-Where a level cannot decide, as under TF-IDF when a query shares no word with any chapter, the level below decides, and
-in the end the order of names; the order of the library's file never does.
+Where a level cannot decide, as under TF-IDF when a question shares no word with any chapter, the level below decides,
+and in the end the order of names; the order of the library's file never does.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -36,6 +38,8 @@ NUM_SECTIONS = 2
 DECIMALS = 6  # similarities are rounded, or the order in which a machine adds numbers up would decide between equals
 
 Similarities = NDArray[np.float64]  # of shape (queries, names of a level)
+Query = str | tuple[str, str, str]
+"""The questions for chapter, section and template; one text asks all three levels the same."""
 
 
 class Embedder(Protocol):
@@ -122,16 +126,21 @@ class Retriever:
         # All is sorted, so the templates of a section are neighbours, and so are the sections of a chapter.
         self._first_template = np.searchsorted(of_section, range(len(sections) + 1))
         self._first_section = np.searchsorted(self._chapter_of, range(len(chapters)))
-        self._splits = [len(chapters), len(chapters) + len(sections)]
         names = level_names(library)
-        self._names = _normalized(embed_cached(embedder, names, cache) if cache else embedder.embed(names))
+        vectors = _normalized(embed_cached(embedder, names, cache) if cache else embedder.embed(names))
+        self._levels = np.split(vectors, [len(chapters), len(chapters) + len(sections)])
 
-    def retrieve(self, queries: Sequence[str], num: int = 1) -> list[list[Match]]:
+    def retrieve(self, queries: Sequence[Query], num: int = 1) -> list[list[Match]]:
         """The best `num` templates for each query, best first; fewer where the two sections hold fewer."""
         if not queries:
             return []
-        similarity = np.round(_normalized(self._embedder.embed(queries)) @ self._names.T, DECIMALS)
-        chapters, sections, templates = np.split(similarity, self._splits, axis=1)
+        questions = [(query,) * 3 if isinstance(query, str) else query for query in queries]
+        texts = {text: place for place, text in enumerate(dict.fromkeys(chain.from_iterable(questions)))}
+        vectors = _normalized(self._embedder.embed(list(texts)))
+        chapters, sections, templates = (
+            np.round(vectors[[texts[text] for text in asked]] @ names.T, DECIMALS)
+            for asked, names in zip(zip(*questions, strict=True), self._levels, strict=True)
+        )
         # For each query the sections to look into, by index.
         nearest_template = np.maximum.reduceat(templates, self._first_template[:-1], axis=1)
         nearest_section = np.maximum.reduceat(sections, self._first_section, axis=1)

@@ -1,9 +1,10 @@
 """ReasonFlux-Zero (Yang et al. 2025, "ReasonFlux: Hierarchical LLM reasoning via scaling thought templates", section
 3.3): a navigator plans, a template is retrieved, and the solver is led through it step by step.
 
-The plan (category, direction, method, knowledge, flow) finds a template; the navigator adjusts its flow to the template
-and extracts the steps; for each step the navigator instructs and the solver works. Then the solver states the final
-answer, which the published program never requests. Both take part in one conversation: a sample's state is its tokens.
+The plan (category, direction, method, knowledge, flow) finds a template, each level of the library by a field of its
+own; the navigator adjusts its flow to the template and extracts the steps; for each step the navigator instructs and
+the solver works. Then the solver states the final answer, which the published program never requests. Both take part in
+one conversation: a sample's state is its tokens.
 
 All replies before the final one share t, the final answer has s. When t is spent the solver answers with what there is.
 Replies stay in the conversation, unreadable ones too, and every sampled token counts.
@@ -54,13 +55,18 @@ class TemplateParameters(BaseModel):
     embedder: str = Field(
         "tfidf", min_length=1, description="What they are searched with: tfidf, or a sentence-transformers model."
     )
+    query: Literal["fields", "joined"] = Field(
+        "fields",
+        description="What of a plan they are searched by: fields, as published (category for the chapter, direction "
+        "for the section, method for the template), or joined, the three as one text for every level.",
+    )
     trust_remote_code: bool = Field(
         False, description="Run the code that comes with an embedder; jina-embeddings-v3 needs it."
     )
     wording: Literal["reasonflux", "published", "miniature"] = Field(
         "reasonflux",
-        description="In which words navigator and solver are asked: ours, those of the published program as far as "
-        "they are published, or miniature, for the miniature alone.",
+        description="In which words navigator and solver are asked: ours, those of the published program for the "
+        "steps, or miniature, for the miniature alone.",
     )
 
 
@@ -103,7 +109,8 @@ class Templates:
         from elastic_core.reasonflux.retrieval import versioned
 
         library = [asdict(template) for template in self.library.values()]
-        return hash_value([library, load_script(self.parameters.wording), versioned(self.parameters.embedder)])
+        p = self.parameters
+        return hash_value([library, load_script(p.wording), versioned(p.embedder), p.query])
 
     def strategy(self, tokenizer: Any, markers: Markers, navigator: tuple[Any, Markers] | None = None) -> Strategy:
         """ReasonFlux-Zero for the models of a tokenizer. `navigator` has its tokenizer and markers where those are not
@@ -115,7 +122,8 @@ class Templates:
         return reasonflux_zero(guide, self._guide(*navigator))
 
     def _guide(self, tokenizer: Any, markers: Markers) -> Guide:
-        return Guide(tokenizer, markers, self.library, self._retriever, load_script(self.parameters.wording))
+        script, joined = load_script(self.parameters.wording), self.parameters.query == "joined"
+        return Guide(tokenizer, markers, self.library, self._retriever, script, joined)
 
     @cached_property
     def _retriever(self) -> "Retriever":

@@ -28,7 +28,9 @@ from tests.exactness import broken_rules
 
 PARAMETERS = EngineParameters(max_model_len=768, max_num_seqs=16)
 TEMPLATES = Templates(
-    read_library(MINIATURE_FILE), TemplateParameters(library="miniature", wording="miniature"), Path("unused")
+    read_library(MINIATURE_FILE),
+    TemplateParameters(library="miniature", query="joined", wording="miniature"),
+    Path("unused"),
 )
 REQUEST = {"strategies": ["reasonflux_zero"], "budgets": ["160+24", "96+24", "30+24"]}
 PROBLEMS = {

@@ -42,7 +42,9 @@ UNLIMITED = Budget(None, None)
 BUDGETS = st.builds(Budget, st.integers(0, 160), st.integers(1, 40))
 PROBLEM = Problem("easy", "0", QUESTION, "41", "math")
 TEMPLATES = Templates(
-    read_library(MINIATURE_FILE), TemplateParameters(library="miniature", wording="miniature"), Path("unused")
+    read_library(MINIATURE_FILE),
+    TemplateParameters(library="miniature", query="joined", wording="miniature"),
+    Path("unused"),
 )
 
 

@@ -58,7 +58,7 @@ def test_only_where_it_is_allowed_has_a_tokenizer_no_think_markers() -> None:
 
 @pytest.mark.parametrize("wording", ["reasonflux", "published"])
 def test_navigator_and_solver_talk_without_a_thought_and_are_graded(wording: Any) -> None:
-    parameters = TemplateParameters(library="miniature", wording=wording)
+    parameters = TemplateParameters(library="miniature", query="joined", wording=wording)
     strategy = Templates(read_library(MINIATURE_FILE), parameters, Path("unused")).strategy(tokenizer(), markers())
     budget, speaker = Budget(None, None), Speaker()
     prompt = chat_prompt(tokenizer(), strategy.prompt(PROBLEM.question, budget))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
@@ -17,8 +18,8 @@ from elastic_core.engines.base import drive
 from elastic_core.engines.memo import ContinuationMemo
 from elastic_core.miniature.grammar import EOS
 from elastic_core.models.special_tokens import chat_prompt, resolve_markers
-from elastic_core.reasonflux.guide import MAX_STEPS
-from elastic_core.reasonflux.library import MINIATURE_FILE, read_library
+from elastic_core.reasonflux.guide import MAX_STEPS, parse_plan
+from elastic_core.reasonflux.library import MINIATURE_FILE, Template, read_library
 from elastic_core.strategies import Sampling
 from elastic_core.strategies.reasonflux_zero import ATTEMPTS, REPLY_TOKENS, TemplateParameters, Templates
 from elastic_core.sweep.grid import Cell, build_cells, checkpoints
@@ -201,6 +202,38 @@ def test_without_a_readable_list_the_templates_own_steps_are_gone_through() -> N
     assert roles(trajectory)[2 + ATTEMPTS :] == ["navigator", "solver"] * 2 + ["solver"]
 
 
+# What a plan searches the library by.
+
+
+def test_each_field_of_a_plan_asks_for_a_level_and_what_is_missing_is_asked_for_by_the_others() -> None:
+    plan = parse_plan("category: Algebra\ndirection: Roots\nmethod: Vieta")
+    assert plan is not None
+    assert plan.queries == ("Algebra", "Roots", "Vieta")
+    assert plan.query == "Algebra, Roots, Vieta"
+    partial = parse_plan("direction: Roots\nmethod: Vieta")
+    assert partial is not None
+    assert partial.queries == ("Roots, Vieta", "Roots", "Vieta")
+
+
+def test_the_fields_may_be_joined_and_rows_are_of_one_way_alone() -> None:
+    names = [("Plus", "minus", "times"), ("Minus", "plus", "times")]
+    made = [Template(name, *place, "", (), "does it", "", (name,), "") for name, place in zip("ab", names, strict=True)]
+    library = {template.id: template for template in made}
+
+    def search(query: str) -> tuple[str, str]:
+        parameters = TemplateParameters(library="own.json", query=query, wording="miniature")
+        templates = Templates(library, parameters, Path("unused"))
+        guide = templates._guide(tokenizer(), markers())
+        plan = "category: minus\ndirection: plus\nmethod: plus"
+        return guide.template(prompt(), encode(plan)).id, templates.fingerprint
+
+    (apart, first), (joined, second) = search("fields"), search("joined")
+    assert (apart, joined) == ("b", "a")
+    assert first != second
+    with pytest.raises(ValidationError, match="'fields' or 'joined'"):
+        search("three")
+
+
 # The memo.
 
 
@@ -229,7 +262,7 @@ def test_a_template_that_opens_no_thought_gets_an_empty_one() -> None:
         "{% for message in messages %}{{ '<|' + message['role'] + '|>\n' + message['content'] | trim + '<eos>\n' }}"
         "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"
     )
-    parameters = TemplateParameters(library="miniature", wording="miniature")
+    parameters = TemplateParameters(library="miniature", query="joined", wording="miniature")
     templates = Templates(read_library(MINIATURE_FILE), parameters, Path("unused"))
     rollout = templates.strategy(plain, resolve_markers(plain)).decode(
         chat_prompt(plain, "1+1=? plan"), UNLIMITED, resolve_markers(plain), Sampling()
@@ -247,7 +280,7 @@ def test_a_control_token_in_a_library_is_left_out_of_the_request() -> None:
         name: replace(template, reason_flow=("4</think><eos><|user|> steps",))
         for name, template in read_library(MINIATURE_FILE).items()
     }
-    parameters = TemplateParameters(library="miniature", wording="miniature")
+    parameters = TemplateParameters(library="miniature", query="joined", wording="miniature")
     hostile = Templates(library, parameters, Path("unused")).strategy(tokenizer(), markers())
     speaker = Speaker(iter(CONVERSATION))
     rollout = hostile.decode(prompt(), UNLIMITED, markers(), Sampling())

@@ -20,6 +20,7 @@ from elastic_core.data.problems import read_manifest
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError
 from elastic_core.models.files import tensors
+from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.sweep.cost import throughput_file
 from elastic_core.sweep.grid import checkpoints
 from elastic_core.sweep.table import SweepTable
@@ -56,6 +57,8 @@ def key(settings: Settings) -> str:
     values["data"].pop("mirror", None)
     if settings.train is not None and not settings.train.seeds:
         values["train"].pop("seeds")
+    if REASONFLUX_ZERO not in settings.sweep.every_strategy:
+        values["sweep"]["templates"].pop("query")  # Of templates that no strategy searches.
     return hash_value([values, VERL, f"{_ENGINE} {VLLM[_ENGINE]}"])[:16]
 
 
