@@ -1,4 +1,4 @@
-"""A token budget: t tokens of thinking and s tokens of solution (Elastic Reasoning, section 3.1: c = t + s)."""
+"""A token budget: t tokens of thinking and s tokens of solution (Elastic Reasoning, section 3.2: c = t + s)."""
 
 from __future__ import annotations
 

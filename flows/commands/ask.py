@@ -18,6 +18,7 @@ from elastic_core.errors import UserError
 from elastic_core.models.special_tokens import Markers
 from elastic_core.stop_rule import Stop
 from elastic_core.strategies import STRATEGIES
+from elastic_core.sweep.grid import UNLIMITED_BUDGET
 from elastic_core.system.processes import end_family
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 from flows.commands.answer import TYPED, UPDATE_SECONDS, Attempt, Loaded, Thought, load, lost
@@ -77,14 +78,16 @@ def ask(
     sample: int,
     console: Console,
 ) -> None:
-    """Answer the question in the terminal, without a budget under what the preset trains under. Another `sample` is
-    another response. Raises UserError on wrong input, or when no response could be drawn."""
+    """Answer the question in the terminal; the budget, where none is given, is what the preset trains under, and for
+    `unconstrained` none. Another `sample` is another response. Raises UserError on wrong input, or when no response
+    could be drawn."""
     if not question.strip():
         raise UserError("there is no question; write one in quotes")
     models, name = choose_model(preset, overrides, model, family)
     for number in (signal.SIGINT, signal.SIGTERM):  # A KeyboardInterrupt may be swallowed while modules are imported.
         signal.signal(number, lambda *_: end_family())
-    attempt = Attempt(name, strategy, budget or models.budget)
+    default = UNLIMITED_BUDGET if strategy == "unconstrained" else models.budget
+    attempt = Attempt(name, strategy, budget or default)
     asyncio.run(_stream(attempt, Problem(TYPED, question, question, "", "math"), sample, models, console))
 
 

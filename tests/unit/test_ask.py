@@ -129,6 +129,22 @@ def test_bad_input_is_refused_before_an_engine_starts(
     assert sentence in (str(result.exception) if isinstance(result.exception, UserError) else result.output)
 
 
+@pytest.mark.parametrize(("strategy", "budget"), [("separate", Budget(48, 32)), ("unconstrained", Budget(None, None))])
+def test_without_a_budget_a_strategy_has_the_trained_one_or_none_where_it_takes_none(
+    strategy: str, budget: Budget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path))
+    monkeypatch.setattr("flows.commands.ask.signal.signal", lambda *_: None)
+    started: list[Attempt] = []
+
+    async def stream(attempt: Attempt, *_: object) -> None:
+        started.append(attempt)
+
+    monkeypatch.setattr("flows.commands.ask._stream", stream)
+    click.testing.CliRunner().invoke(cli, ["ask", "1+1?", "--strategy", strategy], catch_exceptions=False)
+    assert [attempt.budget for attempt in started] == [budget]
+
+
 def test_a_model_of_the_preset_is_asked_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path))
     assert choose_model("embedded", {}, None)[1] == "base" == choose_model("embedded", {}, "base")[1]

@@ -76,6 +76,7 @@ def test_a_card_has_limitations_the_bases_licence_and_the_budgets_it_was_measure
     assert "of no benchmark at any budget" in (model / "README.md").read_text()
     card = model_card.write_card(model, [CELL, {**CELL, "think_budget": 96, "solution_budget": 32}]).read_text()
     assert "miniature-hard at 48+unlimited, 96+32" in card and "under 48+32" in card and "one seed" in card
+    assert "## Ethical considerations" in card and "for no other use" in card
     assert "chosen by" in card and "chosen by" not in model_card.render({**RECORD, "checkpoint": "last"}, [CELL])
     assert "The base's, `apache-2.0`" in card and ModelCard(card).data.license == "apache-2.0"
     unknown = model_card.render({**RECORD, "licence": None}, [])

@@ -7,6 +7,7 @@ from click.testing import CliRunner
 from fastapi.encoders import jsonable_encoder
 
 from elastic_core.errors import UserError
+from elastic_core.rewards.codeforces import MAX_ATTEMPTS
 from elastic_core.sweep.grid import build_cells
 from flows import presets
 from flows.commands import doctor
@@ -105,15 +106,20 @@ def test_a_preset_that_extends_another_is_that_one_but_for_what_it_says() -> Non
 
 
 def test_ways_to_keep_to_a_length_are_compared_with_each_model_in_its_own() -> None:
-    """Elastic Reasoning, Figure 4."""
+    """Elastic Reasoning, Figure 4, with its points without a budget."""
     sweep = presets.resolve("evaluate-length-control-1.5b").sweep
     cells = build_cells(sweep.models, ["aime-2024"], sweep.strategies, sweep.grid, sweep.strategies_of)
-    assert {(cell.model, cell.strategy) for cell in cells} == {
-        ("base", "budget_forcing"),
-        ("E1-Math-1.5B", "separate"),
-        ("L1-Exact-1.5B", "l1_exact"),
-        ("L1-Max-1.5B", "l1_max"),
-    }
+    ways = {"base": "budget_forcing", "E1-Math-1.5B": "separate", "L1-Exact-1.5B": "l1_exact", "L1-Max-1.5B": "l1_max"}
+    free = {(model, "unconstrained") for model in ways}
+    assert {(cell.model, cell.strategy) for cell in cells} == ways.items() | free
+    assert sweep.max_response_tokens == 24 * 1024
+
+
+@pytest.mark.parametrize("preset", ["e1-code-14b", "evaluate-e1-code-14b"])
+def test_a_codeforces_rating_is_of_8_attempts_a_problem(preset: str) -> None:
+    samples = presets.resolve(preset).sweep.samples
+    assert isinstance(samples, dict)
+    assert (samples["codeforces"], samples["default"]) == (MAX_ATTEMPTS, 16)
 
 
 def test_the_released_models_think_and_solve_for_each_other() -> None:
@@ -121,6 +127,8 @@ def test_the_released_models_think_and_solve_for_each_other() -> None:
     settings = presets.resolve("evaluate-e1-math-1.5b")
     assert settings.sweep.models[2:] == ["E1-Math-1.5B>base", "base>E1-Math-1.5B"]
     assert [demand.total for demand in doctor.gpu_demands(settings)] == [8]
+    wide = {"engine.tensor_parallel_size": 4, "engine.data_parallel_size": 1}
+    assert [demand.total for demand in doctor.gpu_demands(presets.resolve(settings.preset, wide))] == [8]
     for extending in ("evaluate-e1-math-7b", "evaluate-e1-acereason-14b", "evaluate-l1-max-1.5b"):
         other = presets.resolve(extending)
         assert len(other.sweep.models) == 2 and [demand.total for demand in doctor.gpu_demands(other)] == [8]
