@@ -29,6 +29,7 @@ from elastic_core.sweep.sound import Whole, check_rows, whole_samples
 from elastic_core.system.files import replacing, write_csv, write_text
 from reports import verdict as sentences
 from reports.claims import evaluate_claims, pairs_to_compare
+from reports.claims_of_the_text import claims_of_the_text
 from reports.content import ReportContent, ReportFigure, ReportSources, ReportTable, Verdict
 from reports.figures import Sheet, accuracy, differences, model_colours, stopping, strategy_styles, tokens, training
 from reports.page import render_markdown, write_page
@@ -188,7 +189,10 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     found = _Found(sources, seeds_as_one(whole.rows))
     budgets = _Budgets(sources, found)
     responses = sentences.readable(requested)
-    claims = evaluate_claims(found.rows, found.trainings, sources.parameters.expectations, found.pairs)
+    expected = sources.parameters.expectations
+    claims = evaluate_claims(found.rows, found.trainings, expected, found.pairs)
+    claims += claims_of_the_text(found.rows, sources.ratings, expected, found.pairs)
+    claims.sort(key=lambda claim: claim.benchmark)
     if all(each.num_answered == 0 for each in responses):
         claims = [claim._replace(verdict=Verdict.NOT_MEASURED, evidence=_UNREAD) for claim in claims]
     idle = [sentence for name, training in sources.trainings.items() if (sentence := training.idle(name))]

@@ -91,14 +91,14 @@ def gain_at_small_budgets(rows: pl.DataFrame, benchmark: str, pair: tuple[str, s
         f"Separate budgeting: {model} is above {reference}, by {expected.gain:g} points or more on average over the "
         "tight and middle thinking budgets"
     )
-    sides = _cells(rows, model), _cells(rows, reference)
+    sides = cells_of(rows, model), cells_of(rows, reference)
     tight, middle, _ = _thirds(*sides)
     if not tight:
         return _not_measured(benchmark, statement, _SEPARATE_OF_BOTH)
     gain = _gain(sides, tight + middle)
     each = [f"t = {t}: {signed(_gain(sides, [t]))}" for t in tight + middle]
-    evidence = f"Paired difference in points: {signed(gain)}; {'; '.join(each)}{_counts(gain)}"
-    return _judged(benchmark, statement, [Criterion(gain, whole=True), Criterion(gain, expected.gain / 100)], evidence)
+    evidence = f"Paired difference in points: {signed(gain)}; {'; '.join(each)}{counts(gain)}"
+    return judged(benchmark, statement, [Criterion(gain, whole=True), Criterion(gain, expected.gain / 100)], evidence)
 
 
 def gain_on_both_sides(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], star: int | None) -> Claim:
@@ -109,15 +109,15 @@ def gain_on_both_sides(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str]
     )
     if star is None:
         return _not_measured(benchmark, statement, f"a limited thinking budget t* that {model} was trained under")
-    sides = _cells(rows, model), _cells(rows, reference)
-    ladder = _ladder(*sides)
+    sides = cells_of(rows, model), cells_of(rows, reference)
+    ladder = shared_budgets(*sides)
     budgets = {f"t < {star}": [t for t in ladder if t < star], f"t > {star}": [t for t in ladder if t > star]}
     if not all(budgets.values()):
         return _not_measured(benchmark, statement, f"separate budgeting of both models on both sides of t* = {star}")
     gains = {side: _gain(sides, ts) for side, ts in budgets.items()}
     found = [f"{side} ({_list(budgets[side])}): {signed(gain)}" for side, gain in gains.items()]
-    evidence = f"Paired difference in points: {'; '.join(found)}{_counts(*gains.values())}"
-    return _judged(benchmark, statement, [Criterion(gain, whole=True) for gain in gains.values()], evidence)
+    evidence = f"Paired difference in points: {'; '.join(found)}{counts(*gains.values())}"
+    return judged(benchmark, statement, [Criterion(gain, whole=True) for gain in gains.values()], evidence)
 
 
 def without_a_budget(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], expected: Expectations) -> list[Claim]:
@@ -132,73 +132,79 @@ def without_a_budget(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], 
         return [_not_measured(benchmark, statement, missing) for statement in (accurate, shorter)]
     change = paired_difference(ours, theirs)
     difference = (
-        f"{reference} {_percent(avg_at_k(theirs))}, {model} {_percent(avg_at_k(ours))}; "
-        f"paired difference {signed(change)} points{_counts(change)}"
+        f"{reference} {percent(avg_at_k(theirs))}, {model} {percent(avg_at_k(ours))}; "
+        f"paired difference {signed(change)} points{counts(change)}"
     )
     kept = [Criterion(change, -expected.free_loss / 100, whole=True)]
     ratio = paired_ratio(ours, theirs, "tokens")
     means = [mean_tokens(problem_table(cell, ["tokens"]), "tokens").mean for cell in (theirs, ours)]
     lengths = (
         f"{reference} {means[0]:.1f}, {model} {means[1]:.1f} tokens per response: {100 * (ratio.mean - 1):+.1f} % "
-        f"[{100 * (ratio.low - 1):+.1f}, {100 * (ratio.high - 1):+.1f}]{_counts(ratio)}"
+        f"[{100 * (ratio.low - 1):+.1f}, {100 * (ratio.high - 1):+.1f}]{counts(ratio)}"
     )
-    saved = Estimate(1 - ratio.mean, 1 - ratio.high, 1 - ratio.low, *ratio[3:])
+    saved = below(1, ratio)
     fewer = [Criterion(saved, whole=True), Criterion(saved, expected.tokens_saved / 100)]
-    return [_judged(benchmark, accurate, kept, difference), _judged(benchmark, shorter, fewer, lengths)]
+    return [judged(benchmark, accurate, kept, difference), judged(benchmark, shorter, fewer, lengths)]
 
 
 def between_trainings(
     rows: pl.DataFrame, benchmark: str, trainings: Mapping[str, Training], expected: Expectations
 ) -> list[Claim]:
     """The trainings of an ablation: a t* drawn anew for every problem, and thoughts cut at several, against each fixed
-    one that had the same start; iterative training against its first half, over which it gains little (Table 3: it
-    loses 0.4 to 2.0 points)."""
+    one that had the same start; the fixed one that is said to be best against the others (Figure 6); iterative training
+    against its first half, over which it gains little (Table 3: it loses 0.4 to 2.0 points)."""
     fixed = [name for name in trainings if trainings[name].fixed_budget is not None]
     claims = []
     for name, training in trainings.items():
+        alike = [each for each in fixed if each != name and None is not trainings[each].base == training.base]
         if name not in fixed and not training.asks_length:
             how = "thoughts cut at several t" if training.cuts else "a t* drawn anew for every problem"
-            for other in fixed:
-                if training.base is not None and trainings[other].base == training.base:
-                    statement = f"{name}, with {how}, is above {other}, with a fixed one"
-                    claims.append(_over_all(rows, benchmark, statement, name, other, 0.0))
+            for other in alike:
+                statement = f"{name}, with {how}, is above {other}, with a fixed one"
+                claims.append(over_all(rows, benchmark, statement, name, other))
+        elif name == expected.best_fixed:
+            statement = f"{name}, whose t* is said to be the best, is above"
+            claims += [over_all(rows, benchmark, f"{statement} {other}", name, other) for other in alike]
         elif training.base in fixed:
             statement = (
                 f"{name} gains less than {expected.gain:g} points, the gain expected of a training, over "
                 f"{training.base}, from which it began"
             )
-            claims.append(_over_all(rows, benchmark, statement, training.base, name, -expected.gain / 100))
+            claims.append(over_all(rows, benchmark, statement, training.base, name, -expected.gain / 100))
     return claims
 
 
-def _over_all(rows: pl.DataFrame, benchmark: str, statement: str, model: str, reference: str, bound: float) -> Claim:
-    """Whether the first model less the second, averaged over all budgets that both have, is above the bound."""
-    statement = f"Separate budgeting, averaged over all budgets: {statement}"
-    sides = _cells(rows, model), _cells(rows, reference)
-    if not (ladder := _ladder(*sides)):
+def over_all(
+    rows: pl.DataFrame, benchmark: str, claim: str, model: str, other: str, bound: float = 0, strategy: str = SEPARATE
+) -> Claim:
+    """Whether separate budgeting of the first model less a strategy of the other, averaged over all budgets that both
+    have, is above the bound."""
+    statement = f"Separate budgeting, averaged over all budgets: {claim}"
+    sides = cells_of(rows, model), cells_of(rows, other, strategy)
+    if not (ladder := shared_budgets(*sides)):
         return _not_measured(benchmark, statement, _SEPARATE_OF_BOTH)
     gain = _gain(sides, ladder)
-    evidence = f"{model} over {reference}, t = {_list(ladder)}: {signed(gain)} points{_counts(gain)}"
-    return _judged(benchmark, statement, [Criterion(gain, bound, whole=True)], evidence)
+    evidence = f"{model} over {other}, t = {_list(ladder)}: {signed(gain)} points{counts(gain)}"
+    return judged(benchmark, statement, [Criterion(gain, bound, whole=True)], evidence)
 
 
 def separate_leads(rows: pl.DataFrame, benchmark: str, model: str) -> Claim:
     """How the budget is enforced matters before any training."""
     statement = f"{model}, tight budgets: separate above budget forcing above vanilla"
     names = (SEPARATE, "budget_forcing", VANILLA)
-    cells = [_cells(rows, model, name) for name in names]
+    cells = [cells_of(rows, model, name) for name in names]
     tight = _thirds(*cells)[0]
     if not tight:
         return _not_measured(benchmark, statement, f"{model} under the three strategies at a common budget")
     scores = [
-        f"{plain(name)} {_percent(avg_at_k(_within(cell, tight)))}" for name, cell in zip(names, cells, strict=True)
+        f"{plain(name)} {percent(avg_at_k(within(cell, tight)))}" for name, cell in zip(names, cells, strict=True)
     ]
     first, second = (_gain(pair, tight) for pair in pairwise(cells))
     evidence = (
         f"Averaged over t = {_list(tight)}: {', '.join(scores)}. Paired difference in points: separate over budget "
-        f"forcing {signed(first)}; budget forcing over vanilla {signed(second)}{_counts(first, second)}"
+        f"forcing {signed(first)}; budget forcing over vanilla {signed(second)}{counts(first, second)}"
     )
-    return _judged(benchmark, statement, [Criterion(first, whole=True), Criterion(second, whole=True)], evidence)
+    return judged(benchmark, statement, [Criterion(first, whole=True), Criterion(second, whole=True)], evidence)
 
 
 def rises_with_budget(rows: pl.DataFrame, benchmark: str, model: str) -> Claim:
@@ -207,7 +213,7 @@ def rises_with_budget(rows: pl.DataFrame, benchmark: str, model: str) -> Claim:
         f"Separate budgeting: accuracy of {model} rises with log2 t from t = {MIN_LAW_BUDGET} up, on a line that lack "
         f"of fit does not refute (p {LEVEL:g} or more)"
     )
-    law = log_law(_cells(rows, model))
+    law = log_law(cells_of(rows, model))
     if law is None:
         return _not_measured(benchmark, statement, f"three such budgets of {model}, and problems measured in all")
     if law.lack_of_fit is None:
@@ -216,19 +222,24 @@ def rises_with_budget(rows: pl.DataFrame, benchmark: str, model: str) -> Claim:
         fit = f"lack of fit p {law.lack_of_fit:.2g}"
         straight = Verdict.FAILS if law.lack_of_fit < LEVEL else Verdict.HOLDS
     evidence = f"{signed(law.slope)} points per doubling, R² {law.r2:.2f}, t = {_list(law.budgets)}; {fit}"
-    verdict = _worst([Criterion(law.slope, whole=True).verdict, straight])
-    return Claim(benchmark, statement, verdict, f"{evidence}{_counts(law.slope)}")
+    verdict = worst([Criterion(law.slope, whole=True).verdict, straight])
+    return Claim(benchmark, statement, verdict, f"{evidence}{counts(law.slope)}")
 
 
-def _judged(benchmark: str, statement: str, criteria: Sequence[Criterion], evidence: str) -> Claim:
-    verdict = _worst(criterion.verdict for criterion in criteria)
+def below(bound: float, estimate: Estimate) -> Estimate:
+    """How far the estimate is below the bound."""
+    return Estimate(bound - estimate.mean, bound - estimate.high, bound - estimate.low, *estimate[3:])
+
+
+def judged(benchmark: str, statement: str, criteria: Sequence[Criterion], evidence: str) -> Claim:
+    verdict = worst(criterion.verdict for criterion in criteria)
     if verdict is Verdict.UNDECIDED:
         needed = max(each.num_problems for each in criteria if each.verdict is verdict)
         evidence += f"; {needed:,.0f} problems like these would decide" if math.isfinite(needed) else ""
     return Claim(benchmark, statement, verdict, evidence)
 
 
-def _worst(verdicts: Iterable[Verdict]) -> Verdict:
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Every one has to hold."""
     found = set(verdicts)
     return next(verdict for verdict in (Verdict.FAILS, Verdict.UNDECIDED, Verdict.HOLDS) if verdict in found)
@@ -238,34 +249,34 @@ def _not_measured(benchmark: str, statement: str, missing: str) -> Claim:
     return Claim(benchmark, statement, Verdict.NOT_MEASURED, f"needs {missing}")
 
 
-def _cells(rows: pl.DataFrame, model: str, strategy: str = SEPARATE) -> pl.DataFrame:
+def cells_of(rows: pl.DataFrame, model: str, strategy: str = SEPARATE) -> pl.DataFrame:
     return rows.filter(pl.col("think_budget").is_not_null(), model=model, strategy=strategy)
 
 
-def _within(cells: pl.DataFrame, budgets: list[int]) -> pl.DataFrame:
+def within(cells: pl.DataFrame, budgets: list[int]) -> pl.DataFrame:
     return cells.filter(pl.col("think_budget").is_in(budgets))
 
 
 def _gain(sides: Sequence[pl.DataFrame], budgets: list[int]) -> Estimate:
     """The first minus the second, averaged over these thinking budgets."""
-    return paired_difference(*(_within(side, budgets) for side in sides))
+    return paired_difference(*(within(side, budgets) for side in sides))
 
 
-def _ladder(*cells: pl.DataFrame) -> list[int]:
+def shared_budgets(*cells: pl.DataFrame) -> list[int]:
     """Thinking budgets that all of them have, ascending."""
     return sorted(set.intersection(*(set(cell["think_budget"]) for cell in cells)))
 
 
 def _thirds(*cells: pl.DataFrame) -> tuple[list[int], list[int], list[int]]:
-    tight, middle, wide = (part.tolist() for part in np.array_split(_ladder(*cells), 3))
+    tight, middle, wide = (part.tolist() for part in np.array_split(shared_budgets(*cells), 3))
     return tight, middle, wide
 
 
-def _percent(estimate: Estimate) -> str:
+def percent(estimate: Estimate) -> str:
     return f"{100 * estimate.mean:.1f} % [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
 
 
-def _counts(*estimates: Estimate) -> str:
+def counts(*estimates: Estimate) -> str:
     """On how many problems they rest (the fewest of them), and how many trajectories were compared in all."""
     problems = min(estimate.num_problems for estimate in estimates)
     return f" ({problems} problems, {sum(estimate.num_trajectories for estimate in estimates)} trajectories compared)"

@@ -66,7 +66,7 @@ def test_the_text_shows_provenance_tables_and_claims(built: Path) -> None:
     tables = [line for line in lines if line.startswith("| budget |")]
     assert len(tables) == 4  # accuracy and tokens, of two benchmarks
     assert tables[0].startswith("| budget | base, budget forcing | base, separate | base, unconstrained |")
-    assert sum(line.startswith(("| easy | Sep", "| easy | Unc", "| easy | base, tight")) for line in lines) == 7
+    assert sum(line.startswith(("| easy | Sep", "| easy | Unc", "| easy | base, tight")) for line in lines) == 10
     assert lines[2].startswith("**Under a token budget training makes ")
     parts = [line for line in lines if line.startswith("## ")]
     assert (parts[0], parts[-1]) == ("## Intervals and counts", "## Provenance")

@@ -238,7 +238,13 @@ def test_the_miniature_expects_its_own_effects_and_other_presets_those_of_the_pa
     assert presets.resolve("ablation-embedded").report.expectations == Expectations(
         gain=15, free_loss=5, tokens_saved=20
     )
-    assert presets.resolve("e1-math-1.5b").report.expectations == Expectations()
+    assert presets.resolve("anytime-math-1.5b").report.expectations == Expectations()
+    assert presets.resolve("evaluate-e1-code-14b").report.expectations == Expectations(
+        tokens_saved=37, most_when_scarce={"livecodebench": 10}, rating_gain=42
+    )
+    assert presets.resolve("ablation-e1-math-1.5b").report.expectations == Expectations(
+        tokens_saved=32, best_fixed="t1k"
+    )
 
 
 def test_pairs_are_of_models_that_are_measured() -> None:
