@@ -19,8 +19,7 @@ from reports.summary import BASE, SEPARATE, SWAP, VANILLA
 from reports.tables.codeforces import BENCHMARK as CODEFORCES
 from reports.wording import ordered, plain, signed, with_bounds
 
-SCARCE = 4096
-"""Tokens t + s below which an untrained model is said to fail."""
+SCARCE = 4096  # tokens t + s, below which an untrained model is said to fail
 
 
 def claims_of_the_text(
@@ -41,22 +40,18 @@ def claims_of_the_text(
 def _of_the_base(rows: pl.DataFrame, benchmark: str, model: str, expected: Expectations) -> Iterator[Claim]:
     free = rows.filter(strategy=FREE, model=model)
     if free["think_tokens"].sum():  # A server asked in text may not tell thoughts apart.
-        thought, all_tokens = (
-            free.with_columns(tokens=tokens) for tokens in (pl.col("think_tokens"), sampled_tokens())
-        )
-        share = paired_ratio(thought, all_tokens, "tokens")
+        thought, both = (free.with_columns(tokens=tokens) for tokens in (pl.col("think_tokens"), sampled_tokens()))
+        share = paired_ratio(thought, both, "tokens")
         statement = f"Unconstrained: more than {expected.thinking_share:g} % of the tokens of {model} are thinking"
         criteria = [Criterion(share, expected.thinking_share / 100, whole=True)]
         yield judge.judged(benchmark, statement, criteria, f"{judge.percent(share)}{judge.counts(share)}")
     most = expected.most_when_scarce.get(benchmark, 0) / 100
+    few = rows.filter(pl.col("think_budget") + pl.col("solution_budget") < SCARCE)
     for strategy in (VANILLA, SEPARATE) if most else ():  # Figure 5; it is not said which.
-        scarce = judge.cells_of(
-            rows.filter(pl.col("think_budget") + pl.col("solution_budget") < SCARCE), model, strategy
-        )
-        scores = {t: avg_at_k(judge.within(scarce, [t])) for t in judge.shared_budgets(scarce)}
-        if scores:
+        scarce = judge.cells_of(few, model, strategy)
+        if scores := {t: avg_at_k(judge.within(scarce, [t])) for t in judge.shared_budgets(scarce)}:
             statement = (
-                f"{model}, {plain(strategy)}: below {100 * most:g} % at every budget of less than {SCARCE} tokens"
+                f"{model}, {plain(strategy)}: below {100 * most:g} % at each budget of less than {SCARCE} tokens"
             )
             evidence = "; ".join(f"t = {t}: {judge.percent(score)}" for t, score in scores.items())
             criteria = [Criterion(judge.below(most, score), whole=True) for score in scores.values()]
@@ -78,11 +73,8 @@ def _of_a_pair(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str]) -> Ite
         theirs = rows.filter(strategy=FREE, model=other)
         if strategy in ASKED_LENGTH and not (free.is_empty() or theirs.is_empty()):
             gain = paired_difference(free, theirs)
-            statement, evidence = (
-                f"Unconstrained: {model} is above {other}",
-                f"{signed(gain)} points{judge.counts(gain)}",
-            )
-            yield judge.judged(benchmark, statement, [Criterion(gain, whole=True)], evidence)
+            statement, evidence = f"Unconstrained: {model} is above {other}", f"{signed(gain)}{judge.counts(gain)}"
+            yield judge.judged(benchmark, statement, [Criterion(gain, whole=True)], f"Difference in points: {evidence}")
     # Table 2.
     solves, thinks = SWAP.join(pair), SWAP.join(reversed(pair))
     if judge.shared_budgets(judge.cells_of(rows, solves), judge.cells_of(rows, thinks)):
@@ -93,11 +85,9 @@ def _of_a_pair(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str]) -> Ite
     if len(ladder) > 1 and wide["think_tokens"].sum() and wide["solution_tokens"].sum():
         thought, solution = (paired_ratio(tight, wide, f"{phase}_tokens") for phase in ("think", "solution"))
         shorter = f"thoughts of {model} are shorter at t = {ladder[0]} than at {ladder[-1]}, its solutions are not"
-        evidence = (
-            f"thoughts {judge.percent(thought)} as long, solutions {judge.percent(solution)}{judge.counts(thought)}"
-        )
+        lengths = f"Thoughts {judge.percent(thought)} as long, solutions {judge.percent(solution)}"
         criteria = [Criterion(judge.below(1, thought), whole=True), Criterion(solution, 1)]
-        yield judge.judged(benchmark, f"Separate budgeting: {shorter}", criteria, evidence)
+        yield judge.judged(benchmark, f"Separate budgeting: {shorter}", criteria, f"{lengths}{judge.counts(thought)}")
 
 
 def _of_ratings(ratings: pl.DataFrame, pair: tuple[str, str], least: float) -> Iterator[Claim]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -33,6 +33,7 @@ from elastic_core.strategies import STRATEGIES, Completion, Generate, Sampling, 
 from elastic_core.strategies.chat import EFFORTS
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.strategies.separate import SEPARATE_NATIVE
+from elastic_core.sweep.grid import checkpoints, split_model
 from elastic_core.trajectory import NAVIGATOR, SolutionFinish, ThinkFinish, Trajectory
 from flows.runtime.models import Models
 
@@ -57,7 +58,7 @@ class Loaded:
     """A model that answers; `users` are runs of the playground that need it."""
 
     name: str
-    engine: VllmEngine | HttpEngine
+    engine: VllmEngine | HttpEngine | Pair
     tokenizer: Any
     markers: Markers
     resources: AsyncExitStack = field(default_factory=AsyncExitStack)
@@ -78,20 +79,39 @@ class Loaded:
         return self.guided
 
 
-async def load(models: Models, name: str, share: float = 1.0) -> Loaded:
-    """Start the model's engine, with a share of the GPU memory that the preset gives to engines, or connect to its
-    server. Raises UserError when it cannot be loaded."""
-    directory = str(models.directories[name])
+class Pair:
+    """Two models as one: each request goes to the engine of its role."""
+
+    def __init__(self, engines: Mapping[str, VllmEngine | HttpEngine]) -> None:
+        self._engines = engines
+        self.max_model_len = min(engine.max_model_len for engine in engines.values())
+
+    async def generate(
+        self, request: Generate, seed: int, on_tokens: Callable[[list[int]], None] | None = None
+    ) -> Completion:
+        return await self._engines[request.role].generate(request, seed, on_tokens)
+
+
+async def load(models: Models, name: str, share: float = 1.0, thinks: bool = True) -> Loaded:
+    """Start the engine of a model, or those of a pair "A>B" that shares one tokenizer, with a share of the GPU memory
+    that the preset gives to engines, or connect to its server. Models need think markers if it `thinks`. Raises
+    UserError when it cannot be loaded."""
+    names = split_model(name)
     async with AsyncExitStack() as resources:
         try:
-            tokenizer, markers = load_markers(directory)
-            engine = await _engine(models, name, share, resources)
+            read = [load_markers(str(models.directories[each]), thinks) for each in names]
+            tokenizer, markers = read[-1]
+            if read[0][0].get_vocab() != tokenizer.get_vocab():
+                raise UserError(f"{name}: their tokenizers differ, and only a sweep passes text from one to the other")
+            engines = [await _engine(models, each, share / len(names), resources) for each in names]
+            pair = zip(checkpoints(name), (engines[0], *engines), strict=True) if len(names) > 1 else ()
+            engine = Pair(dict(pair)) if pair else engines[0]
         except UserError:
             raise
         except ServerLost as error:
             raise UserError(lost(error)) from None
         except Exception as error:  # vLLM raises many kinds; its log says more.
-            _log.exception("the engine for %s did not start", directory)
+            _log.exception("the engine for %s did not start", name)
             raise UserError(f"{name} cannot be loaded: {first_line(error)}") from None
         return Loaded(name, engine, tokenizer, markers, resources.pop_all())
 

@@ -18,7 +18,7 @@ from elastic_core.errors import UserError
 from elastic_core.models.special_tokens import Markers
 from elastic_core.stop_rule import Stop
 from elastic_core.strategies import STRATEGIES
-from elastic_core.sweep.grid import UNLIMITED_BUDGET
+from elastic_core.sweep.grid import UNLIMITED_BUDGET, split_model
 from elastic_core.system.processes import end_family
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 from flows.commands.answer import TYPED, UPDATE_SECONDS, Attempt, Loaded, Thought, load, lost
@@ -83,9 +83,11 @@ def ask(
     could be drawn."""
     if not question.strip():
         raise UserError("there is no question; write one in quotes")
-    models, name = choose_model(preset, overrides, model, family)
+    models, name = choose_model(preset, overrides, model, family, pairs=True)
     for number in (signal.SIGINT, signal.SIGTERM):  # A KeyboardInterrupt may be swallowed while modules are imported.
         signal.signal(number, lambda *_: end_family())
+    if len(split_model(name)) > len(STRATEGIES[strategy].roles):
+        raise UserError(f"--model {name}: {strategy} asks one model; expected a strategy of two roles")
     default = UNLIMITED_BUDGET if strategy == "unconstrained" else models.budget
     attempt = Attempt(name, strategy, budget or default)
     asyncio.run(_stream(attempt, Problem(TYPED, question, question, "", "math"), sample, models, console))
@@ -93,7 +95,7 @@ def ask(
 
 async def _stream(attempt: Attempt, problem: Problem, sample: int, models: Models, console: Console) -> None:
     shown: list[Segment] = []
-    loaded = await load(models, attempt.model)
+    loaded = await load(models, attempt.model, thinks=STRATEGIES[attempt.strategy].thinks)
     async with loaded.resources:
         started = time.perf_counter()
         work = asyncio.ensure_future(attempt.answer(problem, sample, loaded, Thought(loaded.engine), models))

@@ -175,7 +175,7 @@ def _push(model: Path, repository: str) -> str:
     "--model",
     metavar="MODEL",
     help="One of the preset's, a checkpoint directory, OWNER/NAME on the hub, or a server's address, "
-    "http://host:8000/v1#MODEL. Without it the preset's base.",
+    "http://host:8000/v1#MODEL, or two of these, as NAVIGATOR>SOLVER. Without it the preset's base.",
 )
 @family_option
 @click.option(

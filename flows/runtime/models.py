@@ -89,24 +89,25 @@ def find_models(
 
 
 def choose_model(
-    preset: str, overrides: Mapping[str, Any], model: str | None, family: str | None = None
+    preset: str, overrides: Mapping[str, Any], model: str | None, family: str | None = None, pairs: bool = False
 ) -> tuple[Models, str]:
-    """The preset's models, and the name of one: of `model`, a name of the preset's or a place as in `find_models`, or
-    the preset's first; with the marks of a family, if one is given. Raises UserError as `find_models`, or when there is
-    no model of that name."""
-    if model is not None and ("/" in model or "=" in model or Path(model).exists()):
-        models = find_models(preset, overrides, [model], family)
-        return models, models.first[0]
-    models = find_models(preset, overrides)
-    name = model or models.first[0]
-    if name not in models.directories:
-        raise UserError(
-            f"--model {name}: the preset has {', '.join(models.directories)}; expected one of these, a checkpoint "
-            "directory, OWNER/NAME on the hub, or a server's address"
-        )
-    if family is not None:
-        models.directories[name] = models.inputs.run.with_family(name, models.directories[name], family)
-    return models, name
+    """The preset's models, and the name of one: of `model`, a name of the preset's or a place as in `find_models`, with
+    `pairs` also two of these, "A>B", or the preset's first; with the marks of a family, if one is given. Raises
+    UserError as `find_models`, or when there is no model of that name."""
+    wanted = [] if model is None else model.split(">", 1) if pairs else [model]
+    places = [each for each in wanted if "/" in each or "=" in each or Path(each).exists()]
+    models = find_models(preset, overrides, places, family)
+    shown = dict(zip(dict.fromkeys(places), models.first, strict=False))
+    names = [shown.get(each, each) for each in wanted] or [models.first[0]]
+    for name in names:
+        if name not in models.directories:
+            raise UserError(
+                f"--model {name}: the preset has {', '.join(models.directories)}; expected one of these, a checkpoint "
+                "directory, OWNER/NAME on the hub, or a server's address"
+            )
+        if family is not None and name not in shown.values():
+            models.directories[name] = models.inputs.run.with_family(name, models.directories[name], family)
+    return models, ">".join(names)
 
 
 def _named(text: str, run: FlowRun, family: str | None) -> tuple[str, Path | Endpoint]:

@@ -3,6 +3,7 @@
 import asyncio
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click.testing
@@ -13,8 +14,9 @@ from rich.console import Console
 
 from elastic_core.budget import Budget
 from elastic_core.errors import UserError
+from elastic_core.strategies import Completion, Finish, Generate, Sampling
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
-from flows.commands.answer import Attempt, Loaded
+from flows.commands.answer import Attempt, Loaded, Pair, load
 from flows.commands.ask import (
     CUT_STYLE,
     FORCED,
@@ -29,6 +31,7 @@ from flows.commands.ask import (
 )
 from flows.commands.cli import cli
 from flows.runtime.models import choose_model
+from tests.guided import plain_tokenizer, tokenizer
 from tests.unit.test_playground import Letters, trajectory
 from tests.unit.test_playground_live import END, EOS, MARKERS, SIDE_BY_SIDE, Streaming, side_by_side
 
@@ -117,6 +120,8 @@ def test_a_turn_that_was_the_solution_is_printed_again_as_one() -> None:
         (["1+1?", "--budget", "many"], '"many"'),
         (["1+1?", "--strategy", "none"], '"none"'),
         (["1+1?", "--sample", "-1"], "-1"),
+        (["1+1?", "--model", "base>base", "--strategy", "vanilla"], "vanilla asks one model"),
+        (["1+1?", "--model", "base>trained", "--strategy", "reasonflux_zero"], "--model trained: "),
         ([" "], "question"),
     ],
 )
@@ -152,3 +157,55 @@ def test_a_model_of_the_preset_is_asked_by_its_name(tmp_path: Path, monkeypatch:
     (tmp_path / "model" / "model.safetensors").touch()
     models, name = choose_model("embedded", {}, f"mine={tmp_path / 'model'}")
     assert name == "mine" and list(models.directories) == ["mine", "base"]
+
+
+def test_a_navigator_and_a_solver_are_each_of_the_preset_or_of_a_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path))
+    (tmp_path / "model.safetensors").touch()
+    models, name = choose_model("embedded", {}, f"base>mine={tmp_path}", pairs=True)
+    assert name == "base>mine" and models.directories["mine"] == tmp_path
+    with pytest.raises(UserError, match="--model base>base: "):  # Such as a server, which serves one.
+        choose_model("embedded", {}, "base>base")
+
+
+def test_of_a_pair_each_request_goes_to_the_engine_of_its_role() -> None:
+    class One:
+        def __init__(self, max_model_len: int) -> None:
+            self.max_model_len, self.roles = max_model_len, []
+
+        async def generate(self, request: Generate, seed: int, on_tokens: object = None) -> Completion:
+            self.roles.append(request.role)
+            return Completion((), Finish.STOP)
+
+    first, second = One(100), One(50)
+    pair = Pair({"navigator": first, "solver": second})
+    for role in ("navigator", "solver", "solver"):
+        asyncio.run(pair.generate(Generate((1,), 1, (), Sampling(), role), 0))
+    assert (first.roles, second.roles) == (["navigator"], ["solver"] * 2)
+    assert pair.max_model_len == 50
+
+
+def test_models_without_think_markers_are_loaded_for_templates_and_a_pair_needs_one_tokenizer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path / "runs"))
+    for name, saved in (("plain", plain_tokenizer()), ("alike", plain_tokenizer()), ("thinking", tokenizer())):
+        saved.save_pretrained(tmp_path / name)
+        (tmp_path / name / "model.safetensors").touch()
+
+    async def engine(*_: object) -> SimpleNamespace:
+        return SimpleNamespace(max_model_len=100)
+
+    monkeypatch.setattr("flows.commands.answer._engine", engine)
+
+    def loaded(*names: str, thinks: bool) -> Loaded:
+        models, name = choose_model("embedded", {}, ">".join(f"{each}={tmp_path / each}" for each in names), pairs=True)
+        return asyncio.run(load(models, name, thinks=thinks))
+
+    assert loaded("plain", "alike", thinks=False).name == "plain>alike"
+    with pytest.raises(UserError, match="plain cannot be loaded: "):
+        loaded("plain", thinks=True)
+    with pytest.raises(UserError, match="plain>thinking: their tokenizers differ"):
+        loaded("plain", "thinking", thinks=False)
