@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count, takewhile
 
-ADAPTIVE = "adaptive"
-"""What the names of their strategies begin with."""
+ADAPTIVE = "adaptive"  # What the names of their strategies begin with.
 
 _FORM = re.compile(
     r"(?:_agree(?P<agree>\d+))?(?:_sure(?P<sure>\d+))?(?:_giveup(?P<give_up>\d+))?"
@@ -85,8 +84,7 @@ class StopRule:
                 f'"{ADAPTIVE}_agree2_giveup96_at16-32-64"'
             )
         found = {part: int(text) for part, text in match.groupdict().items() if text is not None and part != "at"}
-        at = tuple(int(rung) for rung in match["at"].split("-")) if match["at"] else ()
-        return cls(**found, at=at)
+        return cls(**found, at=tuple(int(rung) for rung in match["at"].split("-")) if match["at"] else ())
 
     def rungs(self, limit: int | None) -> Iterator[int]:
         """Where a thought of at most `limit` tokens is probed, ascending; never at the limit, where it ends anyway."""

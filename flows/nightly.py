@@ -25,8 +25,7 @@ from tasks.records.mlflow_tracker import Point, Tracker, chart, run_name
 from tasks.records.stage_directory import TABLE
 from tasks.records.terminal import TOLD
 
-NEWEST = "newest"
-"""What the sweep calls the newest registered model."""
+NEWEST = "newest"  # What the sweep calls the newest registered model.
 _NOTE = """\
 **Accuracy by date**: {charts}
 
@@ -130,5 +129,4 @@ def record_night(tracker: Tracker, label: str, rows: pl.DataFrame, on: date, ver
 
 def _add(tracker: Tracker, run_id: str, points: list[Point], on: date) -> None:
     there = set(tracker.history(run_id).select("name", "step").iter_rows())
-    new = [point for point in points if point[:2] not in there]
-    tracker.log_points(run_id, new, datetime.combine(on, time(), UTC))
+    tracker.log_points(run_id, [point for point in points if point[:2] not in there], datetime.combine(on, time(), UTC))

@@ -6,7 +6,6 @@ from __future__ import annotations
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from prefect import flow
 
@@ -22,14 +21,10 @@ from tasks.records.stage_directory import MODEL
 from tasks.train import train_policy
 from tasks.warm_start import ROWS, Imitation, fine_tune
 
-if TYPE_CHECKING:
-    pass
-
 
 @flow(name="warm-start", flow_run_name="{run.settings.preset} warm-start", validate_parameters=False)
 def run_warm_start(run: FlowRun) -> Path:
-    """Train the miniature on its warm-start corpus, or fine-tune a model on conversations; returns the Hugging Face
-    checkpoint."""
+    """Train the miniature on its corpus, or fine-tune a model on conversations; returns its checkpoint."""
     imitation = None
     if (sft := run.settings.warm_start.sft) is not None:
         require_chat_template(run.settings)
@@ -45,8 +40,7 @@ warm_start = for_deployments(run_warm_start)
 
 @flow(name="train", flow_run_name="{run.settings.preset} train", validate_parameters=False)
 def run_train(run: FlowRun) -> Path:
-    """Train the base model under the budget, once with each seed; returns the trained Hugging Face checkpoint, that of
-    the first seed."""
+    """Train the base model under the budget, once with each seed; returns the checkpoint of the first."""
     trainings, base, data = run.settings.training.by_seed, run.inputs.base, run.settings.data
     build_if_missing(run)
     inputs = run.inputs
@@ -100,8 +94,7 @@ def composed(settings: Settings) -> str:
 
 
 def require_chat_template(settings: Settings, *, fetch: bool = True) -> None:
-    """Raise UserError when fine-tuning could not tell responses from prompts: the chat template is not the model's, or
-    the model does not exist.
+    """Raise UserError when fine-tuning could not tell responses from prompts: another chat template, or no such model.
 
     Args:
         fetch: get the tokenizer of a model on the hub; False checks only models that are directories.

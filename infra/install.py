@@ -21,8 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 STAMP = VENV / "installed"
-NEEDED_BYTES = {"cpu": 6 * 2**30, "gpu": 16 * 2**30}
-"""The environment, and what pip unpacks on the way."""
+NEEDED_BYTES = {"cpu": 6 * 2**30, "gpu": 16 * 2**30}  # The environment, and what pip unpacks on the way.
 
 
 def go_on_in_python_3_11() -> None:

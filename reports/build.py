@@ -51,20 +51,17 @@ from reports.tables import costs as cost_tables
 from reports.tables import stopping as stop_tables
 from reports.wording import ordered
 
-FIGURES, TABLES = "figures", "tables"
-"""Directories of a report."""
-FILES = "files.json"
-"""What a report wrote, by which the next one knows what to replace."""
+FIGURES, TABLES = "figures", "tables"  # Directories of a report.
+FILES = "files.json"  # What a report wrote, by which the next one knows what to replace.
 _WRITTEN = re.compile(rf"report\.md|report\.html|summary\.json|({FIGURES}|{TABLES})/\w+\.(png|svg|csv)")
 """Names of a report's files. The list may be anyone's, and what else it names is not removed."""
 _UNREAD = "needs answers that the grader can read"
 
 
 def build_report(sources: ReportSources, directory: Path) -> ReportContent:
-    """Write report.md, report.html, summary.json, figures and tables to `directory`; an earlier report there is
-    replaced. A figure or table whose cells the trajectory table lacks is left out. UserError when rows break a rule of
-    the table, no cell has a sample of every problem, or the list of an earlier report there is none; then nothing is
-    written."""
+    """Write report.md, report.html, summary.json, figures and tables to `directory`; replacing an earlier report. A
+    figure or table whose cells the trajectory table lacks is left out. UserError when rows break a rule of the table,
+    no cell has a sample of every problem, or the list of an earlier report is broken; then nothing is written."""
     earlier = _earlier(directory)
     content = _collect(sources, directory)
     for table in content.tables:

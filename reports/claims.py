@@ -57,8 +57,7 @@ def evaluate_claims(
     expectations: Expectations | None = None,
     pairs: Sequence[tuple[str, str]] = (),
 ) -> list[Claim]:
-    """Every claim on every benchmark of a trajectory table; `trainings` are of its models, `pairs` as for
-    `pairs_to_compare`."""
+    """Every claim on every benchmark of a table; `trainings` are its models', `pairs` as of `pairs_to_compare`."""
     trainings, expected = trainings or {}, expectations or Expectations()
     models = [model for model in ordered(rows["model"], BASE) if SWAP not in model]
     claims = []

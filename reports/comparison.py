@@ -1,5 +1,4 @@
-"""Tables in a terminal: the cells of one table, as a sweep prints when it is done, and two tables paired, as
-`elastic compare` does."""
+"""Tables in a terminal: the cells of one table, and two tables paired, as `elastic compare` does."""
 
 from __future__ import annotations
 
@@ -88,8 +87,7 @@ def render(*parts: RenderableType) -> str:
 
 
 def terminal_table(frame: pl.DataFrame, signed: set[str]) -> Table:
-    """A frame as of `ReportTable`. Signed estimates have a * where their interval excludes 0, and a place for it
-    elsewhere."""
+    """A frame as of `ReportTable`. Signed estimates get a * where their interval excludes 0, else a space."""
     table = ReportTable("", "", "", frame, frozenset(signed))
     shown = Table(box=box.SIMPLE_HEAD)
     for name, numeric in zip(table.header, table.numeric, strict=True):
@@ -107,8 +105,7 @@ def _cells(rows: pl.DataFrame, summary: pl.DataFrame, model: str, strategy: str)
     """A line per cell; models of one strategy and budget stand below each other."""
     asked = rows.filter(pl.col("strategy").is_in(ASKED_LENGTH), *(pl.col(limit).is_not_null() for limit in BUDGET))
     errors = [(*key, *length_error(part).row) for key, part in asked.partition_by(CELL, as_dict=True).items()]
-    keys = {name: summary.schema[name] for name in CELL}
-    error = estimates_table(errors, keys, ["error", "error_low", "error_high"])
+    error = estimates_table(errors, {name: summary.schema[name] for name in CELL}, ["error", "error_low", "error_high"])
     frame = summary.select(
         *CELL,
         budget=budget_text(),
@@ -161,8 +158,7 @@ def _ordered(frame: pl.DataFrame, *first: str) -> pl.DataFrame:
 
 def paired_cells(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
     """Every pair of cells that belong together: of one benchmark, and equal in model, strategy and budget, except where
-    each side has only one, which are then each other's. ValueError when there are none, or a score is missing or
-    outside [0, 1].
+    each side has only one. ValueError without any, or when a score is missing or outside [0, 1].
 
     Columns: benchmark, model, strategy, budget (both, where they differ); accuracy_a, accuracy_b, difference (b minus
     a), tokens_a, tokens_b, token_ratio (b over a), each with its bounds NAME_low and NAME_high, null where there is
@@ -172,8 +168,7 @@ def paired_cells(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
     several = [names for names in _DIMENSIONS if max(side.select(names).n_unique() for side in (first, second)) > 1]
     match = ["benchmark", *(name for names in several for name in names)]
     ours, theirs = (rows.partition_by(match, as_dict=True) for rows in (first, second))
-    found = [_pair(ours[key], theirs[key]) for key in ours if key in theirs]
-    pairs = [pair for pair in found if pair is not None]
+    pairs = [pair for key in ours if key in theirs and (pair := _pair(ours[key], theirs[key])) is not None]
     if not pairs:
         raise ValueError(f"no two cells agree in {', '.join(match)} and have a problem in common")
     table = pl.DataFrame(pairs, infer_schema_length=None)
@@ -213,8 +208,7 @@ def _both(a: str, b: str) -> str:
 
 
 def render_pairs(table: pl.DataFrame, first: str, second: str) -> str:
-    """The table of `paired_cells` as plain text, for a terminal of any width; `first` and `second` say what A and B
-    are."""
+    """The table of `paired_cells` as plain text, for a terminal of any width; `first` and `second` name A and B."""
     shown = table.select(
         *("benchmark", "model", "strategy", "budget"),
         **estimate("A (%)", "accuracy_a"),

@@ -33,8 +33,7 @@ RATINGS = pl.Schema(
 """A row per cell that has a rating: with its percentile among users (0 to 100), both with their 95 % intervals, and the
 number of contests that it is the mean of. The section "ratings" of `summary.json`."""
 
-LOW, HIGH = " low", " high"
-"""Suffixes of the columns that hold the 95 % interval of the column before them."""
+LOW, HIGH = " low", " high"  # Suffixes of the columns that hold the 95 % interval of the column before them.
 
 
 class Expectations(BaseModel):

@@ -51,12 +51,9 @@ from elastic_core.trajectory import BUDGET, CELL, KEY, SCHEMA
 from reports.content import Training
 from reports.wording import ordered
 
-BASE, TRAINED = "base", "trained"
-"""The two models that a pipeline measures."""
-SEPARATE, VANILLA = "separate", "vanilla"
-"""Separate budgeting, and the strategy that others are held against."""
-SWAP = ">"
-"""Between the thinker and the solver of a pair of models that answer together."""
+BASE, TRAINED = "base", "trained"  # The two models that a pipeline measures.
+SEPARATE, VANILLA = "separate", "vanilla"  # Separate budgeting, and the strategy that others are held against.
+SWAP = ">"  # Between the thinker and the solver of a pair of models that answer together.
 
 _READ = (
     *KEY, "prompt_tokens", "think_tokens", "forced_tokens", "solution_tokens", "navigator_tokens", "think_finish",
@@ -142,8 +139,8 @@ def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
     if "forced" in rows.columns:
         rows = report_rows(rows.lazy(), *map(pl.col, seed_keys(rows))).collect()
     rows = rows.with_columns(tokens=sampled_tokens(), forced_close=forced_close())
-    means = ["tokens", "think_tokens", "solution_tokens", "navigator_tokens", "forced_tokens", "forced_close", *WORK]
-    means = ["score", *means]
+    tokens = ("tokens", "think_tokens", "solution_tokens", "navigator_tokens", "forced_tokens")
+    means = ["score", *tokens, "forced_close", *WORK]
     table = problem_table(rows, means, by).with_columns(k=pl.col("num_samples").min().over(CELL))
     keys, parts = [*by, "problem"], []
     # The k of a cell is its own; mostly all cells have the same, and are taken at once.
@@ -152,13 +149,12 @@ def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
         cells = problems.select(CELL).unique()
         sampled = rows if len(of_k) == 1 else rows.join(cells, on=CELL, how="semi", nulls_equal=True)
         for at_k in (pass_at_k_values, maj_at_k_values):
-            values = at_k(sampled, k, keys)
-            problems = problems.join(values, on=keys, nulls_equal=True, maintain_order="left")
+            problems = problems.join(at_k(sampled, k, keys), on=keys, nulls_equal=True, maintain_order="left")
         parts.append(problems)
     whole = pl.concat(parts).cast(dict.fromkeys(texts, pl.String()))
-    return (
-        over_seeds(whole, [*means, "pass_at_k", "maj_at_k"], [*CELL, "problem", "k"]) if len(by) > len(CELL) else whole
-    )
+    if len(by) == len(CELL):
+        return whole
+    return over_seeds(whole, [*means, "pass_at_k", "maj_at_k"], [*CELL, "problem", "k"])
 
 
 def _cell(problems: pl.DataFrame) -> dict[str, Any]:
@@ -223,8 +219,7 @@ _ENDS = ("", "_low", "_high")
 def headline(
     problems: pl.DataFrame, summary: pl.DataFrame, anytime: pl.DataFrame, trainings: Mapping[str, Training]
 ) -> dict[str, float]:
-    """Numbers by the name of their metric, each with NAME_low and NAME_high, its 95 % interval without bounds that are
-    infinite:
+    """Numbers by the name of their metric, each with NAME_low and NAME_high, the finite bounds of its 95 % interval:
 
     - anytime/BENCHMARK/MODEL/STRATEGY, in [0, 1]: as of `anytime_metrics`;
     - star/BENCHMARK/MODEL/separate, in [0, 1]: accuracy under the budget t* + s* that the model was trained under; of

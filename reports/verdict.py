@@ -24,8 +24,7 @@ from reports.wording import MAX_NAMED, listed, ordered, plain, signed, with_boun
 
 class Readable(NamedTuple):
     """Of all responses of one model, under every strategy and budget: how many have an answer that the grader found, a
-    phase of thinking, one that the model ended by itself. Without answers every accuracy is 0, and says nothing of
-    budgets."""
+    phase of thinking, one that the model ended by itself. Without answers accuracy is 0, and tells nothing."""
 
     model: str
     num_trajectories: int
@@ -301,8 +300,7 @@ def settings(choices: Choices, summary: pl.DataFrame, model: str, margin: float,
 
 
 def not_told(advice: pl.DataFrame, model: str) -> list[str]:
-    """What the advice (`budget_advice`) for a model cannot tell, as a sentence; none where no budget of it is
-    measured."""
+    """What the advice (`budget_advice`) for a model cannot tell, as a sentence; none where none is measured."""
     ours = advice.filter(model=model, strategy=SERVED)
     undecided = ours.filter(verdict=NonInferiority.UNDECIDED).height
     return [

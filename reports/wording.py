@@ -19,10 +19,7 @@ METHOD = (
     "tokens, thinking and solution; tokens that the pipeline wrote itself are counted separately."
 )
 """What every number of a report is, and the method of its interval; docs/numbers.md has the sources."""
-
-
-MAX_NAMED = 3
-"""Of more benchmarks a sentence on the first screen counts, and names none."""
+MAX_NAMED = 3  # Of more benchmarks a sentence on the first screen counts, and names none.
 
 
 def ordered(names: Iterable[str], first: str) -> list[str]:

@@ -50,8 +50,7 @@ class Cards:
         """The model's cells; none when the sweep has not finished, or measured other weights."""
         if (name := self._name(model)) is None:
             return []
-        wanted = (pl.col("model") == name) & self.rows
-        found = report_rows(self._table.scan().filter(wanted)).collect()
+        found = report_rows(self._table.scan().filter((pl.col("model") == name) & self.rows)).collect()
         return summarize(found).to_dicts() if found.height else []
 
     def write_levels(self, model: Path) -> list[Path]:

@@ -193,8 +193,7 @@ def _rated(attempts: pl.DataFrame, files: Mapping[str, Path], runs: Path) -> lis
     built = problems.with_name(f"{codeforces.BENCHMARK}-ratings.parquet")  # The data stage builds both together.
     if not built.exists():
         return None
-    contests = {split_id(problem)[0] for problem in attempts["problem"].unique()}
-    standings, _ = load(runs / STANDINGS, contests)
+    standings, _ = load(runs / STANDINGS, {split_id(problem)[0] for problem in attempts["problem"].unique()})
     users = dict(pl.read_parquet(built, columns=["rating", "users"]).iter_rows())
     return codeforces.ratings(attempts, standings, users)
 

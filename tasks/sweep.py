@@ -102,12 +102,10 @@ class Sweep:
     engine: EngineParameters
     models: Sequence[SweepModel]
     problems: Mapping[str, Sequence[Problem]]
-    samples: Samples
-    """It grows where `until_ci` wants more."""
+    samples: Samples  # It grows where `until_ci` wants more.
     results: list[SweepResult] = field(default_factory=list)
     failures: list[SweepIncomplete] = field(default_factory=list)
-    first_rows_seconds: float | None = None
-    """From the beginning to the first rows in the table."""
+    first_rows_seconds: float | None = None  # From the beginning to the first rows in the table.
 
     @classmethod
     def of(
@@ -152,10 +150,8 @@ class Sweep:
 
     def plan(self, model: SweepModel) -> SweepPlan:
         """What the table lacks of a model."""
-        sampling = {name: self.stage.inputs["sampling"][name] for name in ("seed", "sharing")}
-        return plan_sweep(
-            model.cells, self.problems, num_samples=self.samples, finished=self.store.finished(), **sampling
-        )
+        given = {name: self.stage.inputs["sampling"][name] for name in ("seed", "sharing")}
+        return plan_sweep(model.cells, self.problems, num_samples=self.samples, finished=self.store.finished(), **given)
 
     def num_missing(self) -> int:
         return sum(self.plan(model).num_missing for model in self.models)
@@ -183,8 +179,7 @@ class Sweep:
     def scores(self) -> pl.LazyFrame:
         """Scores of this round's rows, without those that a larger or a killed run left beyond it."""
         ids = {name: [problem.id for problem in given] for name, given in self.problems.items()}
-        asked = rows_of(ids) & within(self.samples)
-        return self.store.scan().filter(asked).select(*KEY, "score")
+        return self.store.scan().filter(rows_of(ids) & within(self.samples)).select(*KEY, "score")
 
     async def run_model(self, model: SweepModel, shown: Progress) -> None:
         """One model, with more rounds as long as its own intervals want them: its engines are started once."""

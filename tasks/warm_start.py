@@ -32,8 +32,7 @@ from tasks.records.stage_directory import MODEL, Stage, worth_retrying
 
 @dataclass(frozen=True)
 class Imitation:
-    """Fine-tuning of a Hugging Face checkpoint on a built data set of conversations, which is from the files
-    `sources`."""
+    """Fine-tuning of a Hugging Face checkpoint on a built data set of conversations, from the files `sources`."""
 
     parameters: SftParameters
     model: Path
@@ -49,13 +48,11 @@ ROWS = "rows.parquet"
 
 @task(name="warm-start", retries=1, retry_delay_seconds=5, retry_condition_fn=worth_retrying)
 def fine_tune(stage: Stage, tracker: Tracker, parent: str | None, imitation: Imitation | None = None) -> dict[str, Any]:
-    """Fine-tune on conversations, or without them on the miniature's corpus, resuming from the last checkpoint; leaves
-    MODEL."""
+    """Fine-tune on conversations, else on the miniature's corpus, resuming from the last checkpoint; leaves MODEL."""
     directory = stage.prepare()
     with tracker.stage(stage, parent, stage.inputs) as run_id:
         if imitation is None:
-            config = warm_start_config(stage.inputs["warm_start"], directory)
-            launch = Launch(threads=num_threads(config.model))
+            launch = Launch(threads=num_threads(warm_start_config(stage.inputs["warm_start"], directory).model))
         else:
             from transformers import AutoTokenizer
 
@@ -141,8 +138,7 @@ def _steps(launch: Launch, config: Path, log_file: Path, environment: Mapping[st
                 if match := FINISHED_STEP.search(line):
                     yield int(match[1])
         if status := process.wait():
-            killed = status < 0 or any(_KILLED.search(line) for line in last)
-            kind = ProcessLost if killed else RuntimeError
+            kind = ProcessLost if status < 0 or any(_KILLED.search(line) for line in last) else RuntimeError
             raise kind(f"the trainer ended with status {status}; log in {log_file}\n{''.join(last)}")
     finally:
         process.terminate()

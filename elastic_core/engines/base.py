@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from elastic_core.strategies.base import Completion, Generate, StrategyRun
 from elastic_core.system.retry import ProcessLost
 from elastic_core.trajectory import BudgetExceeded, Trajectory
+
+OnTokens = Callable[[list[int]], None]  # Gets the tokens of a completion as they come.
 
 
 class RequestFailed(RuntimeError):

@@ -20,8 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from elastic_core.system.fingerprint import hash_files, hash_value
 
 EXAMPLE = "http://host:8000/v1#model"
-CHAT = "openai+"
-"""Begins the address of a server that is used through its chat API, without token ids."""
+CHAT = "openai+"  # Begins the address of a server that is used through its chat API, without token ids.
 _TOKENIZER_FILES = ("tokenizer*", "chat_template*", "vocab*", "merges*", "thought.toml", "generation_config.json")
 _OPENAI = "api.openai.com"
 
@@ -129,9 +128,8 @@ class Endpoint:
         tokenizer = None
         if self.tokenizer is not None:
             tokenizer = hash_files({file for pattern in _TOKENIZER_FILES for file in self.tokenizer.glob(pattern)})
-        return hash_value(
-            [str(self.addresses[0]), self.served.server, self.served.version, self.served.root, tokenizer]
-        )[:16]
+        said = self.served
+        return hash_value([str(self.addresses[0]), said.server, said.version, said.root, tokenizer])[:16]
 
     @property
     def engine_fingerprint(self) -> str:

@@ -1,20 +1,19 @@
 """Models behind servers as engines. `HttpEngine` sends and receives token ids, over the completions API of vLLM and
 SGLang; `ChatEngine` sends and receives text, over a chat API, with the server's usage for the counts.
 
-A request of token ids states everything that a draw depends on, and leaves nothing to the server's defaults: only the
-request's stop ids end a completion, and every request has its own seed. A server that ends a completion elsewhere, or
-returns no ids, is refused.
+A request of token ids states everything that a draw depends on, and leaves nothing to the server's defaults: only its
+stop ids end a completion, and it has its own seed. A server that ends one elsewhere, or returns no ids, is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from elastic_core.budget import UNLIMITED, Budget
-from elastic_core.engines.base import RequestFailed
+from elastic_core.engines.base import OnTokens, RequestFailed
 from elastic_core.engines.budgets.parameters import KEY, SOLUTION, THINK
 from elastic_core.engines.endpoint import CHAT, Endpoint
 from elastic_core.engines.http_server import HttpServer, look
@@ -40,9 +39,7 @@ class HttpEngine:
         self._model = model
         self.max_model_len = context
 
-    async def generate(
-        self, request: Generate, seed: int, on_tokens: Callable[[list[int]], None] | None = None
-    ) -> Completion:
+    async def generate(self, request: Generate, seed: int, on_tokens: OnTokens | None = None) -> Completion:
         room = self.max_model_len - len(request.prefix)
         max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
         if max_tokens <= 0:
@@ -98,8 +95,7 @@ def completion_request(model: str, request: Generate, max_tokens: int, seed: int
 
 
 def read_completion(answer: Mapping[str, Any], request: Generate) -> Completion:
-    """A completion from a server's answer. Raises RequestFailed when it has no ids, or ended at none of the request's
-    stop ids."""
+    """A completion from a server's answer. Raises RequestFailed when it has no ids, or did not end at a stop id."""
     try:
         (choice,) = answer["choices"]
         tokens, finish = tuple(choice["token_ids"]), choice["finish_reason"]
@@ -225,10 +221,9 @@ async def check_tokenizer(server: HttpServer, tokenizer: str, context: int) -> N
     address = server.address
     local, markers = load_markers(tokenizer, thinks=False)
     step = max(1, len(local) // _PROBE_WORDS)
-    words = [local.decode([i]) for i in range(0, len(local), step)]
     text = local.decode(list(markers.end_of_text)) + "<think>36+6=?\n</think> \\boxed{42}"
     limit = min(_PROBE_TOKENS, context // 2)
-    for word in words:
+    for word in [local.decode([i]) for i in range(0, len(local), step)]:
         if len(local.encode(text + word, add_special_tokens=False)) > limit:
             break
         text += word

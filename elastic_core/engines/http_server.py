@@ -26,19 +26,15 @@ from elastic_core.engines.endpoint import CHAT, Address, EndpointParameters, Ser
 from elastic_core.errors import UserError
 from elastic_core.system.retry import as_asked_or_growing
 
-_ATTEMPTS = 3
-"""Of a request that breaks the server."""
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 15.0
-"""Seconds between attempts; more only when the server asks for more."""
+_ATTEMPTS = 3  # Of a request that breaks the server.
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 15.0  # Seconds between attempts; more only when the server asks for more.
 _CONNECT_SECONDS = 10.0
 _KEPT_SECONDS = 2.0
 """How long an idle connection is kept: shorter than servers keep it (uvicorn: 5), or it closes as it is used."""
-_LINE_BYTES = 1 << 22
-"""Most of one line of a stream; the first one holds the prompt's ids."""
+_LINE_BYTES = 1 << 22  # Most of one line of a stream; the first one holds the prompt's ids.
 _LOOK_SECONDS = 5.0
 """How long a server with requests may be silent before `_watch` tests whether it still takes connections."""
-_SHOWN = 300
-"""Characters of a server's message that are passed on."""
+_SHOWN = 300  # Characters of a server's message that are passed on.
 _JSON = {"Content-Type": "application/json"}
 _AWAY = {429, 502, 503, 504}
 
@@ -134,8 +130,7 @@ class HttpServer:
         growing = as_asked_or_growing(_FIRST_WAIT, _LONGEST_WAIT)
 
         def is_over(state: tenacity.RetryCallState) -> bool:
-            """Counts attempts that failed although the server seems to be there, and cuts the next wait so that the
-            last attempt is at `wait_seconds`."""
+            """Counts failures of a server that seems to be there; the last attempt is at `wait_seconds`."""
             nonlocal failures, silent_since
             error, now = state.outcome.exception() if state.outcome else None, time.monotonic()
             others_answered = silent_since is not None and self.last_answer > silent_since
@@ -154,9 +149,8 @@ class HttpServer:
                 _log.warning("waiting up to %g s for %s: %s", self.parameters.wait_seconds, self.address, error)
             return left <= 0
 
-        retrying = tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception_type(_Away), wait=growing, stop=is_over, reraise=True
-        )
+        when = tenacity.retry_if_exception_type(_Away)
+        retrying = tenacity.AsyncRetrying(retry=when, wait=growing, stop=is_over, reraise=True)
         try:
             async with self._under_way:
                 return await retrying(self._send, url, body)
@@ -210,9 +204,8 @@ class HttpServer:
         self.last_answer = time.monotonic()
         if response.status_code in (401, 403):
             found, variables = "a key" if self._key else "no key", key_variables(self._name, self.address)
-            raise UserError(
-                f"{self.address} refused {found} ({reason}); set {' or '.join(variables)} in the environment"
-            )
+            names = " or ".join(variables)
+            raise UserError(f"{self.address} refused {found} ({reason}); set {names} in the environment")
         raise RequestFailed(f"{self.address} refused a request, {reason}")
 
     async def _watch(self) -> None:
@@ -253,16 +246,14 @@ async def look(server: HttpServer, model: str) -> Served:
     key, or has no API there; ServerLost when it does not answer."""
     address = server.address
     try:
-        listed = (await server.get("/models"))["data"]
-        found = {str(each["id"]): each for each in listed}
+        found = {str(each["id"]): each for each in (await server.get("/models"))["data"]}
     except (RequestFailed, KeyError, TypeError) as error:
         if address.chat:  # Some gateways list no models.
             return Served("unknown", "unknown", "", None)
         raise UserError(f"{address.url}/models gave no list of models ({error}); is this the API's address?") from None
     if model not in found:
-        raise UserError(
-            f'{address.url} serves no model "{model}"; expected one of {", ".join(found) or "none"} after the #'
-        )
+        there = ", ".join(found) or "none"
+        raise UserError(f'{address.url} serves no model "{model}"; expected one of {there} after the #')
     card = found[model]
     context = card.get("max_model_len")
     if not isinstance(context, int) and not address.chat:

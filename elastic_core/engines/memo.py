@@ -34,8 +34,7 @@ Prefix = tuple[int, ...]
 Cell = TypeVar("Cell")
 Result = TypeVar("Result")
 
-Layer = tuple[Sampling, int]
-"""Draws of one sampling and one number (`Generate.draw`): others know nothing of them."""
+Layer = tuple[Sampling, int]  # Draws of one sampling and one number (`Generate.draw`): others know nothing of them.
 
 
 class Tokens(NamedTuple):
@@ -102,8 +101,7 @@ class ContinuationMemo:
         known = self._follow((sampling, 0), prefix, len(ids))
         assert known.ids == ids[: len(known.ids)], "two sequences after one prefix: only one was drawn"
         if len(known.ids) < len(ids):
-            at = len(known.ids)
-            self._draws.setdefault((sampling, 0), []).append((prefix + known.ids, Tokens(ids[at:], None)))
+            self._draws.setdefault((sampling, 0), []).append((prefix + known.ids, Tokens(ids[len(known.ids) :], None)))
 
     def known(self, request: Generate) -> Tokens:
         """What follows the prefix, as far as it is known and asked for."""

@@ -1,9 +1,8 @@
 """vLLM engines in Ray actors, so that a crash or a leak stays there: `RayEngine` is one as an `Engine` of the flow's
 process, `EngineActor` runs in the actor, and `ray_pool` starts several side by side.
 
-Strategies run in the flow's process; only token ids travel, in groups (request_groups.py). When the actor dies, a new
-one gets its requests; a request's seed depends on its sample and prefix alone, so the rows are the same. Ray must be
-initialised.
+Strategies run in the flow's process; only token ids travel, in groups. When the actor dies, a new one gets its
+requests; a request's seed depends on its sample and prefix alone, so the rows are the same. Ray must be up.
 """
 
 from __future__ import annotations
@@ -24,16 +23,14 @@ from elastic_core.strategies.base import Completion, Generate
 if TYPE_CHECKING:
     from elastic_core.engines.vllm import VllmEngine
 
-MAX_REDOS = 2
-"""How often a request that was in flight when its actor died is asked again."""
+MAX_REDOS = 2  # How often a request that was in flight when its actor died is asked again.
 
 _CHECK_SECONDS = 5.0
 _SHUTDOWN_SECONDS = 20.0
 
 
 class RayEngine:
-    """Use as `async with RayEngine(model, parameters) as engine:`. Entering raises EngineLost when the actor did not
-    start in time or at all.
+    """Use as `async with RayEngine(model, parameters) as engine:`. EngineLost where it does not start in time.
 
     Args:
         model: checkpoint directory or hub name, readable on the actor's machine.

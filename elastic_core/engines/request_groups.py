@@ -14,12 +14,10 @@ from typing import Any
 
 from elastic_core.engines.base import EngineLost
 
-Numbered = tuple[int, Any]
-"""The number of a request, and the request, its reply or its error."""
+Numbered = tuple[int, Any]  # The number of a request, and the request, its reply or its error.
 
 LINGER_SECONDS = 0.02
-"""How long the first reply of a group waits for others. It delays no token: while requests queue, the engine's batch
-stays full."""
+"""How long the first reply of a group waits for others. It delays no token: the engine's batch stays full."""
 
 
 @dataclass

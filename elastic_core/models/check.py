@@ -137,8 +137,7 @@ def _require_architecture(checkpoint: Path, raw: dict[str, Any], name: str) -> A
     if not names:
         expected = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)].__name__
         raise UserError(f'{name}: its config.json has no architectures; expected ["{expected}"]')
-    known = set(ModelRegistry.get_supported_archs())
-    if not known & set(names):
+    if not set(ModelRegistry.get_supported_archs()) & set(names):
         raise UserError(
             f"{name}: vLLM has no code for the architecture {', '.join(names)} of its config.json; give a model whose "
             "architecture is among vllm.ModelRegistry.get_supported_archs()"

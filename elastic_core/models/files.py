@@ -35,9 +35,8 @@ def is_local(model: str) -> bool:
 
 
 def locate(model: str, files: tuple[str, ...] = MODEL_FILES) -> Path:
-    """The directory of a model, a directory itself or OWNER/NAME on the hub. What the hub's cache holds is taken as it
-    is, whatever later commits say; what it lacks of the `files` (patterns) is downloaded. Raises UserError when that
-    fails."""
+    """The directory of a model, a directory itself or OWNER/NAME on the hub. What the hub's cache holds is taken,
+    whatever later commits say; what it lacks of the `files` (patterns) is downloaded. UserError when that fails."""
     if is_local(model):
         return Path(model).resolve()
     from huggingface_hub import constants, snapshot_download

@@ -21,21 +21,18 @@ from elastic_core.models.special_tokens import chat_text, load_markers
 from elastic_core.system.files import replacing_directory
 
 THINK, THINK_END = "<think>", "</think>"
-OPENING = f"{THINK}\n"
-"""What a prepared model's generation prompt ends with."""
+OPENING = f"{THINK}\n"  # What a prepared model's generation prompt ends with.
 _SPARE = re.compile(r"reserved|unused|extra_(id_)?\d|^<gh_stars>$|^<issue_start>$")
 """Added tokens that no conversation holds: reserved ones, and StarCoder's and SmolLM's marks in code repositories."""
 _NOISE = 0.5
 """Of a new row around the mean of the others, in their standard deviations: fine-tuning can tell two markers apart, and
 neither is more likely than tokens that mean something."""
-_SAME = 0.02
-"""Rows nearer to each other than this share of the usual distance from the mean were never told apart."""
+_SAME = 0.02  # Rows nearer to each other than this share of the usual distance from the mean were never told apart.
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A prepared model: by marker its id and the token's former name (None: the same, "": new), and the token that ends
-    a response."""
+    """A prepared model: by marker its id and former name (None: the same, "": new), and the end-of-text."""
 
     directory: Path
     markers: dict[str, tuple[int, str | None]]

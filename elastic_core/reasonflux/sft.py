@@ -3,9 +3,8 @@
 Data in the alpaca form (instruction, input, output) are built into conversations like every data set. Here they become
 rows of token ids with a loss mask for `elastic_core.training.sft`; the loss falls on the response and its end-of-text.
 
-Our own correct trajectories become such data too (`alpaca_rows`), as F1 was made from Zero's: a conversation of
-navigator and solver becomes one thought, their replies without the requests. The model learns to think so from the bare
-question.
+Our correct trajectories become such data too (`alpaca_rows`), as F1 was made from Zero's: a conversation of navigator
+and solver becomes one thought, their replies without the requests. The model learns to think so unasked.
 """
 
 from __future__ import annotations

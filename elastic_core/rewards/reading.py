@@ -14,11 +14,7 @@ from elastic_core.rewards.truth import solution_of
 if TYPE_CHECKING:
     from elastic_core.trajectory import Trajectory
 
-_READERS: dict[str, Callable[[str], str | None]] = {
-    "math": last_boxed,
-    "choice": chosen_letter,
-    "code": extract_code,
-}
+_READERS: dict[str, Callable[[str], str | None]] = {"math": last_boxed, "choice": chosen_letter, "code": extract_code}
 
 
 def read_answer(kind: str, response: str) -> str | None:
@@ -36,7 +32,6 @@ def answer_reader(tokenizer: Any, markers: Markers, kind: str) -> Callable[[Traj
     """Reads the answer of a trajectory, spelled."""
 
     def read(trajectory: Trajectory) -> str | None:
-        response = response_text(tokenizer, markers, trajectory)
-        return spelled(read_answer(kind, response.graded(trajectory.think_finish)))
+        return spelled(read_answer(kind, response_text(tokenizer, markers, trajectory).graded(trajectory.think_finish)))
 
     return read

@@ -133,8 +133,7 @@ def chosen_letter(solution: str) -> str | None:
     2. "Answer: C" and its like: `**Answer:** C`, `Answer: $C$`, `ANSWER = (C)`, "Final answer: \text{C}";
     3. a sentence: "the answer is (C)", "the correct option is **C**", "option C is correct".
 
-    Letters are capital and stand alone: in "the answer is a number" there is none. Another letter than the four is a
-    wrong answer.
+    Letters are capital and stand alone: in "the answer is a number" there is none. Letters beyond the four are wrong.
     """
     box = last_boxed(solution)
     if box is not None and (match := _BOX.fullmatch(box)):

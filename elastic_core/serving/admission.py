@@ -1,5 +1,4 @@
-"""A `Controller` in a running server: its engine is timed at the start, every request passes it, and metrics say what
-it does."""
+"""A `Controller` in a running server: it times its engine at the start, every request passes it, and metrics tell."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ from elastic_core.serving.load import Controller, Goal
 from elastic_core.serving.requests import Plan
 from elastic_core.strategies.base import Completion, Finish, Generate
 
-_PROMPT_TOKENS, _PROMPTS = 32, 8
-"""Of the requests that the engine is timed with."""
+_PROMPT_TOKENS, _PROMPTS = 32, 8  # Of the requests that the engine is timed with.
 _PRICE = Gauge("elastic_token_price", "Accuracy that one more token a response would buy; 0 where there is enough.")
 _TRIM = Gauge("elastic_goal_trim", "What the goal is multiplied by, so that few responses are late.")
 _OUT_OF_REACH = Gauge("elastic_goal_out_of_reach", "1 while the goal is not kept even with the floor.")
@@ -35,8 +33,7 @@ _IN_TIME = Counter("elastic_in_time", "Responses within the goal of latency.", [
 _EXPECTED_RIGHT = Counter(
     "elastic_expected_right", "Of the responses within the goal, how many are right by what was measured.", ["level"]
 )
-_LOG = logging.getLogger("uvicorn.error")
-"""What a server says of itself."""
+_LOG = logging.getLogger("uvicorn.error")  # What a server says of itself.
 
 
 class Admission:
@@ -47,13 +44,11 @@ class Admission:
 
     @classmethod
     async def by(cls, engine: Any, goal: Goal | None) -> Admission:
-        """Of a vLLM engine that has no requests yet. Raises UserError where the goal cannot be kept by the shortest
-        response alone."""
+        """Of a vLLM engine that has no requests yet. UserError where not even the shortest response keeps the goal."""
         if goal is None:
             return cls()
         config = engine.vllm_config
-        replicas = config.parallel_config.data_parallel_size
-        most = config.scheduler_config.max_num_seqs * replicas
+        most = config.scheduler_config.max_num_seqs * config.parallel_config.data_parallel_size
         vocabulary, draw = config.model_config.get_vocab_size(), random.Random(0)
         prompts = [[draw.randrange(vocabulary) for _ in range(_PROMPT_TOKENS)] for _ in range(_PROMPTS)]
         _LOG.info("timing the engine with 1 to %d requests at once", most)

@@ -53,8 +53,7 @@ _SEED = 0
 _POOLED = {"model": pl.lit("model"), "benchmark": pl.lit("all")}
 """A model's problems of all benchmarks, as one place of `choose_budgets`."""
 
-_Cell = tuple[str, int | None, int | None]
-"""Strategy (`SERVED`, or a stop rule's), thinking and solution budget."""
+_Cell = tuple[str, int | None, int | None]  # Strategy (`SERVED`, or a stop rule's), thinking and solution budget.
 _CELL = ["strategy", *BUDGET]
 
 
@@ -170,8 +169,7 @@ def _problems(rows: pl.DataFrame) -> tuple[pl.DataFrame, dict[_Cell, pl.DataFram
     """The problem table of budgets and rules that have all problems, and of responses without a limit if they have; and
     the sides that may be levels."""
     problems = problem_table(rows, ["score", "tokens", *WORK], CELL)
-    offered = problems.filter(pl.col("strategy") != FREE)
-    sides = {_cell(side): side for side in comparable(offered, *_CELL)}
+    sides = {_cell(side): side for side in comparable(problems.filter(pl.col("strategy") != FREE), *_CELL)}
     whole = next(iter(sides.values())).select("problem")
     free = problems.filter(strategy=FREE).join(whole, on="problem", how="semi")
     return pl.concat([*sides.values(), *([free] if free.height == whole.height else [])]), sides
@@ -184,8 +182,7 @@ def _ruled(problems: pl.DataFrame, margin: float, level: float, only_certified: 
 
 
 def _chosen(problems: pl.DataFrame, rule: dict[str, Any] | Reason) -> tuple[dict[Effort, _Cell], int]:
-    """What becomes levels, from the cheapest to the dearest, and how many budgets are on the frontier. All cells have
-    the same problems."""
+    """What becomes levels, cheapest first, and how many budgets are on the frontier. All cells have equal problems."""
     sides = {_cell(side): side for side in problems.filter(pl.col("strategy") != FREE).partition_by(_CELL)}
     accuracy = {cell: mean_score(side).mean for cell, side in sides.items()}
     tokens = {cell: mean_tokens(side, "tokens").mean for cell, side in sides.items()}

@@ -19,10 +19,8 @@ from elastic_core.models.special_tokens import Markers
 from elastic_core.serving.requests import UNLIMITED_BUDGET, Plan
 from elastic_core.serving.ruled import Response, refused
 
-Generate = Callable[..., AsyncGenerator[Any, None]]
-"""`generate` of vLLM's engine."""
-CURRENT: ContextVar[Count] = ContextVar("elastic_count")
-"""Of the HTTP request that is being answered."""
+Generate = Callable[..., AsyncGenerator[Any, None]]  # `generate` of vLLM's engine.
+CURRENT: ContextVar[Count] = ContextVar("elastic_count")  # Of the HTTP request that is being answered.
 
 
 def watch(engine: Any) -> None:

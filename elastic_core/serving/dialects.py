@@ -20,11 +20,9 @@ from elastic_core.serving.levels import EFFORTS, Effort
 
 ARGUMENTS = "vllm_xargs"
 EFFORT = "reasoning_effort"
-OURS = f'"{THINK}" and "{SOLUTION}" in "{ARGUMENTS}"'
-"""What a client is told to give."""
+OURS = f'"{THINK}" and "{SOLUTION}" in "{ARGUMENTS}"'  # What a client is told to give.
 _NO_THOUGHT = "none"
-_NO_LIMIT = ("xhigh", "max")
-"""Efforts above `high`, which is the dearest that is measured."""
+_NO_LIMIT = ("xhigh", "max")  # Efforts above `high`, which is the dearest that is measured.
 
 
 class Refused(ValueError):
@@ -119,8 +117,7 @@ DIALECTS = (
     ),
 )
 """Every field that names a budget beside our own. s comes from our own name, the level, or the default."""
-_HARMLESS = ("summary", "generate_summary", "context")
-"""Fields of `reasoning` that limit nothing."""
+_HARMLESS = ("summary", "generate_summary", "context")  # Fields of `reasoning` that limit nothing.
 
 
 def take_wishes(body: dict[str, Any]) -> dict[str, Wish]:

@@ -19,8 +19,7 @@ from elastic_core.stop_rule import StopRule
 from elastic_core.system.files import write_text
 from elastic_core.system.fingerprint import model_fingerprint
 
-LEVELS = "budgets.json"
-"""File in a model's directory."""
+LEVELS = "budgets.json"  # File in a model's directory.
 Effort = Literal["minimal", "low", "medium", "high"]
 EFFORTS: tuple[Effort, ...] = ("minimal", "low", "medium", "high")
 """Names of levels from the cheapest to the dearest, as OpenAI's `reasoning_effort` has them."""

@@ -29,26 +29,16 @@ from pydantic.dataclasses import dataclass as validated
 from elastic_core.engines.latency import Steps
 from elastic_core.serving.frontier import Allocation, Point, allocate, frontier
 
-FEWEST = 3
-"""Budgets that a server needs to choose from."""
-LATE = 0.05
-"""Share of responses that may take longer than the goal."""
-_AIM = 0.02
-"""Of which so many are to: more right answers come in time than with as many as may be."""
-_TRIM = 0.005
-"""Relative change of the trim by a late response."""
-_BOUNDS = 0.25, 4.0
-"""Of the trim."""
-_PACE = 0.02
-"""How far a response of the longest length moves what is known of the engine's speed."""
-_REMEMBERED = 10_000
-"""Events, by which the time since a request came is looked up."""
-_BETTER = 0.01
-"""In accuracy; less is no reason for another v."""
-_WINDOW = 1.0
-"""Over which arrivals are counted, in goals of latency."""
-_WINDOW_WITHOUT = 5.0
-"""In seconds, where there is no such goal."""
+FEWEST = 3  # Budgets that a server needs to choose from.
+LATE = 0.05  # Share of responses that may take longer than the goal.
+_AIM = 0.02  # Of which so many are to: more right answers come in time than with as many as may be.
+_TRIM = 0.005  # Relative change of the trim by a late response.
+_BOUNDS = 0.25, 4.0  # Of the trim.
+_PACE = 0.02  # How far a response of the longest length moves what is known of the engine's speed.
+_REMEMBERED = 10_000  # Events, by which the time since a request came is looked up.
+_BETTER = 0.01  # In accuracy; less is no reason for another v.
+_WINDOW = 1.0  # Over which arrivals are counted, in goals of latency.
+_WINDOW_WITHOUT = 5.0  # In seconds, where there is no such goal.
 
 
 @validated(frozen=True, config=ConfigDict(extra="forbid"))

@@ -39,10 +39,8 @@ BUDGETED: dict[str, Kind] = {
 """Paths that keep budgets."""
 _HARMLESS = {"/tokenize", "/detokenize", "/ping", "/v1/messages/count_tokens"}
 """Further paths that take a POST. vLLM's others generate without a budget, and are closed."""
-_BODILESS = {"GET", "HEAD", "OPTIONS"}
-"""Methods that generate nothing."""
-MOST_BYTES = 32 * 2**20
-"""Of a request's body: a million tokens of context as ids have 8 MiB."""
+_BODILESS = {"GET", "HEAD", "OPTIONS"}  # Methods that generate nothing.
+MOST_BYTES = 32 * 2**20  # Of a request's body: a million tokens of context as ids have 8 MiB.
 _DATA, _END = b"data: ", b"\n\n"
 _ANSWERED = Counter("elastic_requests", "Requests answered.", ["level"])
 _ABANDONED = Counter("elastic_abandoned_requests", "Requests whose client left before the response.", ["level"])
@@ -61,8 +59,7 @@ class _Served(NamedTuple):
     @classmethod
     def by(cls, engine: Any) -> _Served:
         """The model that a vLLM engine has, with its marks and levels; raises as `load_markers` and `levels_beside`,
-        and a UserError where nothing keeps its budgets. A configuration in the environment replaces levels beside the
-        model."""
+        and a UserError where nothing keeps its budgets. A configuration in the environment comes first."""
         model = engine.model_config
         if not any(str(each).startswith(budgets.__name__) for each in model.logits_processors or ()):
             raise UserError("--logits-processors is missing; `elastic vllm-flags` prints what vllm serve needs")
@@ -181,8 +178,7 @@ class _Sender:
         if self._ended:
             return
         if message["type"] == "http.response.start" and message["status"] == 200:
-            headers = dict(message["headers"])
-            self._stream = headers.get(b"content-type", b"").startswith(b"text/event-stream")
+            self._stream = dict(message["headers"]).get(b"content-type", b"").startswith(b"text/event-stream")
             self.answered = True
             if self._plan.counted:
                 self._start = message  # Sent with what follows.

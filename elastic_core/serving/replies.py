@@ -1,5 +1,4 @@
-"""What a client is told of its budget: in each choice of OpenAI's chats and completions, in a Response, in a message of
-Anthropic's API; streamed or not."""
+"""What a client is told of its budget: in OpenAI's chats, completions and Responses, and in Anthropic's messages."""
 
 from __future__ import annotations
 

@@ -19,8 +19,7 @@ from elastic_core.serving.levels import EFFORTS, Effort
 from elastic_core.serving.load import Goal
 from elastic_core.serving.ruled import Rule
 
-VARIABLE = "ELASTIC_SERVE"
-"""Environment variable with a `ServeConfiguration`, for the middleware."""
+VARIABLE = "ELASTIC_SERVE"  # Environment variable with a `ServeConfiguration`, for the middleware.
 Kind = Literal["chat", "completions", "responses", "messages"]
 UNLIMITED_BUDGET = Budget(None, None)
 _FLAG = FLAG, "true or false"
@@ -235,8 +234,7 @@ def _told(think: int | None) -> str:
 
 
 def _level(name: str, effort: Effort, config: ServeConfiguration) -> Effort:
-    """The level of an effort. One that is missing has the budget of the next higher one, as levels are chosen
-    (`elastic_core.serving.choice`)."""
+    """The level of an effort. A missing one has the budget of the next higher one, as levels are chosen."""
     if not config.levels:
         raise Refused(f"{name} is {effort!r}, and no level of this model was measured; give {OURS}")
     if effort in config.levels:
@@ -250,12 +248,11 @@ def _level(name: str, effort: Effort, config: ServeConfiguration) -> Effort:
 
 
 def _hide(kind: Kind, body: dict[str, Any], wishes: Mapping[str, Wish]) -> None:
-    found = {name: wish.hides for name, wish in wishes.items() if wish.hides is not None}
-    for name, hides in found.items():
-        if hides and kind in ("completions", "messages"):
+    for name, wish in wishes.items():
+        if wish.hides and kind in ("completions", "messages"):
             raise Refused(f"{name} hides the thought, which is not possible here; use /v1/chat/completions")
-        if kind not in ("completions", "messages"):
-            body["include_reasoning"] = not hides
+        if wish.hides is not None and kind not in ("completions", "messages"):
+            body["include_reasoning"] = not wish.hides
 
 
 def _within(budget: Budget, most: int | None, marks: Marks) -> Budget:

@@ -28,14 +28,12 @@ _KEPT = (
 )  # fmt: skip
 """What of a client's sampling parameters shapes the distribution; each request of the rule has it."""
 
-Draw = Callable[..., AsyncGenerator[Any, None]]
-"""`generate` of vLLM's engine."""
+Draw = Callable[..., AsyncGenerator[Any, None]]  # `generate` of vLLM's engine.
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A level's stop rule by the name of its strategy, and as what kind of answer probes are read
-    (`elastic_core.rewards.reading`)."""
+    """A level's stop rule by its strategy's name, and the kind of answer in probes (`elastic_core.rewards.reading`)."""
 
     name: str
     reads: str = "math"

@@ -19,12 +19,9 @@ from elastic_core.models.special_tokens import Markers
 from elastic_core.serving.requests import VARIABLE, ServeConfiguration
 from elastic_core.strategies.base import Sampling
 
-DRAIN_SECONDS = 60
-"""For responses under way after SIGTERM, unless `--shutdown-timeout` is given."""
-CLOSE_SECONDS = 5
-"""Then connections are closed; vLLM (0.29) would wait for them without end."""
-_ADDABLE = {"middleware", "shutdown_timeout"}
-"""Set here, and a user may add to or replace them."""
+DRAIN_SECONDS = 60  # For responses under way after SIGTERM, unless `--shutdown-timeout` is given.
+CLOSE_SECONDS = 5  # Then connections are closed; vLLM (0.29) would wait for them without end.
+_ADDABLE = {"middleware", "shutdown_timeout"}  # Set here, and a user may add to or replace them.
 _CHECKED = {"additional_config", "max_model_len", "api_key", "uds", "grpc", "headless"}
 """May be unset here, and would change the marks, context, key or entrance that were checked."""
 _INSTEAD = {
@@ -36,13 +33,7 @@ _INSTEAD = {
 
 
 def arguments(
-    model: Path,
-    name: str,
-    parameters: EngineParameters,
-    sampling: Sampling,
-    markers: Markers,
-    host: str,
-    port: int,
+    model: Path, name: str, parameters: EngineParameters, sampling: Sampling, markers: Markers, host: str, port: int
 ) -> list[str]:
     """Arguments of `vllm serve`; raises as `installed_runner`. `name` is the model's in requests, `sampling` that of
     requests that do not set it."""
@@ -54,12 +45,7 @@ def arguments(
         "generation_config": "vllm",
         "override_generation_config": {"temperature": sampling.temperature, "top_p": sampling.top_p},
     }
-    server = {
-        "served_model_name": name,
-        "host": host,
-        "port": port,
-        "shutdown_timeout": DRAIN_SECONDS,
-    }
+    server = {"served_model_name": name, "host": host, "port": port, "shutdown_timeout": DRAIN_SECONDS}
     return ["serve", str(model), *_flags(engine | server)]
 
 
@@ -85,8 +71,7 @@ def _flags(settings: dict[str, Any]) -> list[str]:
         if isinstance(value, bool):
             flags.append(f"--{flag}" if value else f"--no-{flag}")
         elif value is not None:
-            compact = json.dumps(value, separators=(",", ":")) if isinstance(value, dict) else str(value)
-            flags += [f"--{flag}", compact]
+            flags += [f"--{flag}", json.dumps(value, separators=(",", ":")) if isinstance(value, dict) else str(value)]
     return flags
 
 
@@ -128,8 +113,7 @@ def _names(arguments: Sequence[str]) -> set[str]:
     parser = command.subparser_init(FlexibleArgumentParser().add_subparsers())
     for action in parser._actions:
         action.default = argparse.SUPPRESS  # So that only given arguments are in the result.
-    names = vars(parser.parse_args(list(arguments)))
-    return {"model" if name == "model_tag" else name for name in names}
+    return {"model" if name == "model_tag" else name for name in vars(parser.parse_args(list(arguments)))}
 
 
 def _with_known_parser(arguments: Sequence[str]) -> list[str]:

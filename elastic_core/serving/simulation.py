@@ -148,8 +148,7 @@ class Seen(NamedTuple):
 
 
 def arrivals(rate: float, seconds: float, seed: int, burstiness: float = 1.0) -> np.ndarray:
-    """Times of requests, ascending: gaps of a gamma distribution with this shape, as in `vllm bench serve`; 1 is
-    Poisson, less comes in bursts."""
+    """Times of requests, with gaps of a gamma distribution of this shape, as in `vllm bench serve`; 1 is Poisson."""
     random = np.random.default_rng(seed)
     count = int(rate * seconds * 1.2) + int(20 * (rate * seconds / burstiness) ** 0.5) + 20
     times = np.cumsum(random.gamma(burstiness, 1 / (rate * burstiness), count))

@@ -64,8 +64,7 @@ def mean_score(problems: pl.DataFrame, column: str = "score") -> Estimate:
 
 
 def paired_difference(a: pl.DataFrame, b: pl.DataFrame) -> Estimate:
-    """avg@k of `a` minus avg@k of `b`, over the problems both have; ValueError when there are none, or as
-    `avg_at_k`."""
+    """avg@k of `a` minus avg@k of `b`, over the problems both have; ValueError without any, or as `avg_at_k`."""
     return score_difference(*paired_tables(a, b, ["score"]))
 
 
@@ -116,8 +115,7 @@ def paired_differences(rows: pl.DataFrame, between: Literal["model", "strategy"]
 
 def mean_squares(values: np.ndarray) -> tuple[float, float, float]:
     """Two-way analysis of variance without replication of values of shape (seeds, problems), two of each or more: the
-    mean squares between seeds, between problems, and of what is left, which is that of samples and of seed with
-    problem."""
+    mean squares between seeds, between problems, and of the rest, of samples and of seed with problem."""
     num_seeds, num_problems = values.shape
     of_seeds, of_problems, mean = values.mean(axis=1), values.mean(axis=0), values.mean()
     problems = num_seeds * float(((of_problems - mean) ** 2).sum()) / (num_problems - 1)

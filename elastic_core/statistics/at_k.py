@@ -1,9 +1,8 @@
 """What k samples of a problem are worth: pass@k if the right one can be recognised, maj@k if they vote; and thinking in
 parallel at equal tokens, n short thoughts and a vote in place of one long thought.
 
-No token is drawn for thinking in parallel. A sweep has several samples of each problem under separate budgeting; n of
-them at (t, s) are n parallel thoughts of the budget n·(t + s), and their vote, over all n-subsets of the samples, is an
-exact expectation.
+No token is drawn for thinking in parallel: n samples of a problem under separate budgeting at (t, s) are n parallel
+thoughts of the budget n·(t + s), and their vote, over all n-subsets of the samples, is an exact expectation.
 
 - majority_n: all n vote (Wang et al. 2023, self-consistency), ties shared.
 - short_m_at_n: the m shortest thoughts vote, and the others are stopped when the m-th ends (Hassid et al. 2025, "Don't
@@ -28,8 +27,7 @@ from elastic_core.statistics.intervals import Estimate, seed_half_widths, with_s
 from elastic_core.trajectory import BUDGET
 
 _NAME = re.compile(r"majority_([1-9]\d*)|short_([1-9]\d*)_at_([1-9]\d*)")
-MAX_VOTES = 5
-"""Most votes of short-m@n: the expectation goes through all choices of so many of the samples."""
+MAX_VOTES = 5  # Most votes of short-m@n: the expectation goes through all choices of so many of the samples.
 _SEPARATE = "separate"
 
 
@@ -37,8 +35,7 @@ def mean_rate(problems: pl.DataFrame, column: str) -> Estimate:
     """Mean over problems of a value in [0, 1], with its bootstrap interval, to which training seeds add as in
     `mean_score`; one row per problem, with `num_samples`."""
     values = column_of(problems, column)[:, None]
-    extremes = np.array([[0.0], [1.0]])
-    found = bootstrap(values, lambda means: means[:, 0], extremes, int(problems["num_samples"].sum()))
+    found = bootstrap(values, lambda means: means[:, 0], np.array([[0.0], [1.0]]), int(problems["num_samples"].sum()))
     (added,) = seed_half_widths([seed_columns(problems, column)])
     low, high = with_seeds(found.mean, (found.low, found.high), added, (0.0, 1.0))
     return found._replace(low=low, high=high)
@@ -66,8 +63,7 @@ def maj_at_k_values(rows: pl.DataFrame, k: int, keys: Sequence[str]) -> pl.DataF
     The majority vote is self-consistency (Wang et al. 2023). Answers are equal when their text is; one that could not
     be read is null and does not vote. Answers with equally many votes share the vote. A vote scores what rows with its
     answer score on average; without votes the score is that of the rows drawn, 0 as they are graded. For k < n it is
-    the exact expectation over all subsets of k samples, in time in proportion to k² and to the square of the number of
-    different answers.
+    the exact expectation over all subsets of k samples, in time of the order of k² times (number of answers)².
     """
     votes = rows.group_by(*keys, "answer").agg(pl.col("score").mean(), votes=pl.len()).sort("votes", "answer")
     voting = pl.col("answer").is_not_null()
@@ -83,8 +79,7 @@ def maj_at_k_values(rows: pl.DataFrame, k: int, keys: Sequence[str]) -> pl.DataF
         voted = sum(chance * score for chance, score in zip(chances, scores, strict=True))
         values.append(voted + (1 - sum(chances)) * silent_score)
     # Rounding may leave a share of 1 by an ulp, and the bounds of a score are exact.
-    shares = pl.Series("maj_at_k", values, dtype=pl.Float64).clip(0, 1)
-    return ballots.select(keys).with_columns(shares)
+    return ballots.select(keys).with_columns(pl.Series("maj_at_k", values, dtype=pl.Float64).clip(0, 1))
 
 
 @lru_cache(maxsize=65536)
@@ -143,8 +138,7 @@ def parallel_problems(rows: pl.DataFrame, problems: pl.DataFrame, wanted: Sequen
     than n samples of some problem are left out, and tables with several trainings of one model.
 
     Tokens are those of all n; of short-m@n those until the m-th shortest thought ends, and m solutions. Forced tokens
-    and the work of a response are n times those of one. For an interval num_samples is how often the samples make n: no
-    more votes are independent.
+    and the work of a response are n times those of one. For an interval num_samples is how often the samples make n.
     """
     cells = problems.filter(pl.col(BUDGET[0]).is_not_null(), pl.col(BUDGET[1]).is_not_null(), strategy=_SEPARATE)
     key = ["model", "benchmark", *BUDGET]

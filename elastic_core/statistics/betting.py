@@ -12,8 +12,7 @@ import math
 
 import numpy as np
 
-_STAKE = 0.95
-"""Of the most that can be bet without being ruined by a single problem."""
+_STAKE = 0.95  # Of the most that can be bet without being ruined by a single problem.
 _PRIOR_PROBLEMS = 4
 """What is taken for known before the first problem counts as this many: no loss, and the variance below."""
 _PRIOR_VARIANCE = 0.01
@@ -47,8 +46,7 @@ def problems_at_least(margin: float, level: float) -> int:
 
 
 def problems_for(losses: np.ndarray, margin: float, level: float, most: int) -> int | None:
-    """How many problems like these would show it, as a multiple of theirs by a power of two; None where `most` would
-    not."""
+    """How many problems like these would show it, their number times a power of two; None where `most` would not."""
     while len(losses) <= most:
         if harm_p_value(losses, margin, level) <= level:
             return len(losses)

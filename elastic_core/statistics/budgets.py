@@ -28,8 +28,7 @@ from elastic_core.statistics.estimates import (
 from elastic_core.statistics.intervals import Estimate, simultaneous
 
 Distribution = Literal["log-uniform", "uniform"]
-"""Of the thinking budgets that a model may be given: as many between 100 and 200 tokens as between 1,000 and 2,000, or
-as between 1,000 and 1,100."""
+"""Of the thinking budgets that a model may be given: uniform in their logarithm."""
 
 _PER_TOKENS = 100
 _RUNG = (*LADDER, "think_budget")
@@ -37,9 +36,8 @@ _RUNG = (*LADDER, "think_budget")
 
 def marginal_accuracy(problems: pl.DataFrame) -> pl.DataFrame:
     """Between neighbouring thinking budgets of one strategy at one solution budget: the paired difference of avg@k over
-    that of mean sampled tokens, for problems that both have. Resampling problems moves both, and gives the interval
-    (`bootstrap`; on its pseudo-problems the scores differ by 0.5 and the tokens as they do on average), infinite
-    where the tokens hardly grow.
+    that of mean sampled tokens, for problems that both have. Resampled problems give the interval (`bootstrap`; on its
+    pseudo-problems the scores differ by 0.5 and the tokens as they do on average), infinite where tokens hardly grow.
 
     A row per pair of neighbours of which the larger budget takes more `tokens`. Columns: LADDER, think_budget (the
     smaller), next_budget (null: unlimited), tokens, next_tokens (their means), gain in accuracy per 100 tokens with low
@@ -77,8 +75,7 @@ def falls(problems: pl.DataFrame) -> pl.DataFrame:
     on all rungs), num_trajectories.
     """
     found = []
-    limited = problems.filter(pl.col("think_budget").is_not_null())
-    ladders = limited.partition_by(LADDER, as_dict=True)
+    ladders = problems.filter(pl.col("think_budget").is_not_null()).partition_by(LADDER, as_dict=True)
     for key, ladder in ladders.items():
         rungs = [(rung["think_budget"][0], rung) for rung in comparable(ladder, "think_budget")]
         pairs = list(combinations(rungs, 2))
@@ -93,13 +90,11 @@ def falls(problems: pl.DataFrame) -> pl.DataFrame:
 
 def anytime_accuracy(problems: pl.DataFrame, distribution: Distribution = "log-uniform") -> pl.DataFrame:
     """Accuracy of a model that is given a thinking budget at random: the area under accuracy over the budgets of a
-    ladder, between its smallest and its largest, by the trapezoid rule. Budgets of no token and unlimited ones have
-    no place on a logarithm's scale. Of one problem it is a weighted mean of its scores, so its interval is that of
-    avg@k.
+    ladder, between its smallest and its largest, by the trapezoid rule. Budgets of 0 and unlimited ones have no
+    logarithm. Of one problem it is a weighted mean of its scores, so its interval is that of avg@k.
 
     A row per ladder of two such rungs or more. Columns: LADDER, smallest, largest (budgets in tokens), num_rungs,
-    anytime, anytime_low, anytime_high in [0, 1], num_problems (measured on all rungs), num_trajectories. Sorted by
-    LADDER.
+    anytime, anytime_low, anytime_high in [0, 1], num_problems (measured on all rungs), num_trajectories; sorted.
     """
     found = []
     for key, ladder in problems.filter(pl.col("think_budget") >= 1).partition_by(LADDER, as_dict=True).items():
@@ -117,8 +112,7 @@ def anytime_differences(
     problems: pl.DataFrame, pairs: Sequence[tuple[str, str]], distribution: Distribution = "log-uniform"
 ) -> pl.DataFrame:
     """`anytime_accuracy` of the second model of each pair minus that of the first, over the thinking budgets and
-    problems that both have under a strategy (`score_difference`): a row per pair and ladder of two common rungs or
-    more.
+    problems that both have under a strategy (`score_difference`): a row per pair and ladder with ≥ 2 common rungs.
 
     Columns: LADDER without its model, first, second, smallest, largest, num_rungs, difference, low, high in [-1, 1],
     num_problems, num_trajectories. Sorted by the first five.
@@ -155,8 +149,7 @@ def trapezoid_weights(budgets: Sequence[int], distribution: Distribution) -> np.
 
 
 def comparable(cells: pl.DataFrame, *by: str) -> list[pl.DataFrame]:
-    """The cells that have as many problems as any, each on the problems that all of these have, which may be none;
-    sorted by `by`, problem."""
+    """The cells that have as many problems as any, each on the problems that all have, which may be none; sorted."""
     size = pl.len().over(by)
     fullest = cells.filter(size == size.max())
     shared = fullest.filter(pl.len().over("problem") == fullest.n_unique(by))

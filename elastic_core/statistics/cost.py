@@ -27,15 +27,13 @@ from elastic_core.trajectory import CELL
 _DRAWS = 500
 _PLACE = ["model", "benchmark"]
 
-WORK = ("input_tokens", "cached_tokens", "output_tokens", "turns")
-"""Columns of `with_work`."""
+WORK = ("input_tokens", "cached_tokens", "output_tokens", "turns")  # Columns of `with_work`.
 
 
 @dataclass(frozen=True)
 class CostModel:
     """What one token of each kind and one more turn cost, in any unit: tokens, money for a million of them, seconds. By
-    default a cost is the number of tokens that an engine has to process: the prompt and forced tokens once, and every
-    sampled one."""
+    default a cost is what an engine has to process: the prompt and forced tokens once, and every sampled one."""
 
     input: float = 1.0
     cached_input: float = 0.0
@@ -95,8 +93,7 @@ def p95(rows: pl.DataFrame, column: str) -> Estimate:
 @lru_cache(maxsize=4)
 def _resamples(num_problems: int) -> np.ndarray:
     """How often each problem is in each resample, shape (draws, problems)."""
-    share = np.full(num_problems, 1 / num_problems)
-    return np.random.default_rng(SEED).multinomial(num_problems, share, _DRAWS)
+    return np.random.default_rng(SEED).multinomial(num_problems, np.full(num_problems, 1 / num_problems), _DRAWS)
 
 
 def cell_costs(rows: pl.DataFrame, model: CostModel) -> pl.DataFrame:
@@ -126,9 +123,8 @@ def best_under(problems: pl.DataFrame, models: Mapping[str, CostModel]) -> pl.Da
     is at most the limit; no advice, as the best of many is partly luck. All pairs of a model's cells are looked at
     together (`simultaneous`): `num_close` counts the others under the limit that are not shown to be less accurate.
 
-    A row per limit at which another cell is best. Columns: CELL, limit, cost, accuracy with accuracy_low and
-    accuracy_high (its own interval, which knows nothing of the choice), num_others, num_close, num_problems,
-    num_trajectories.
+    A row per limit at which another cell is best. Columns: CELL, limit, cost, accuracy, accuracy_low, accuracy_high
+    (its own interval, which ignores the choice), num_others, num_close, num_problems, num_trajectories.
     """
     found = []
     for (model, _), cells in problems.partition_by(_PLACE, as_dict=True, maintain_order=True).items():
@@ -197,8 +193,7 @@ _TURNS = pl.Struct({"read": pl.Int64, "turns": pl.Int64, "before": pl.Int64})
 
 def _turns(forced: pl.Series) -> pl.Series:
     """Of each response: forced tokens that something sampled follows, turns, and the tokens before each text that was
-    forced in between, summed. Over the texts of all responses at once: a table has hundreds of millions of tokens, and
-    few of them are forced."""
+    forced in between, summed. All responses at once: a table has hundreds of millions of tokens, few of them forced."""
     offsets = np.append(0, forced.list.len().fill_null(0).cast(pl.Int64).cum_sum().to_numpy())
     places = np.flatnonzero(forced.explode(empty_as_null=False, keep_nulls=False).to_numpy())
     rows = np.searchsorted(offsets, places, side="right") - 1

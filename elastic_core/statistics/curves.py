@@ -15,10 +15,8 @@ from elastic_core.statistics.estimates import bootstrap, estimates_table, proble
 from elastic_core.statistics.intervals import Estimate, paired_interval
 from elastic_core.trajectory import BUDGET
 
-MIN_LAW_CELLS = 3
-"""Two points always lie on a line."""
-MIN_LAW_BUDGET = 16
-"""With fewer thinking tokens the log-linear law is not expected to hold."""
+MIN_LAW_CELLS = 3  # Two points always lie on a line.
+MIN_LAW_BUDGET = 16  # With fewer thinking tokens the log-linear law is not expected to hold.
 
 
 class Curve(NamedTuple):
@@ -147,8 +145,7 @@ def log_law(rows: pl.DataFrame) -> LogLaw | None:
 
     Elastic Reasoning (Xu et al. 2025) reports accuracy that rises about linearly in the logarithm of the budget. The
     budgets are the same for every problem, so the slope is the mean of each problem's own; its interval is that of
-    paired differences (`paired_interval`), as a slope is bounded like one: it covered 93 % or more in the simulation of
-    `_lack_of_fit`.
+    paired differences (`paired_interval`), as a slope is bounded like one: it covered 93 % or more in simulations.
     """
     rows = rows.filter(pl.col("think_budget") >= MIN_LAW_BUDGET)
     budgets = rows["think_budget"].unique().sort().to_list()

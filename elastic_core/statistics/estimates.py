@@ -1,8 +1,6 @@
-"""From rows to problems, and from problems to an estimate with its 95 % interval; lengths in tokens, and who closed the
-thoughts.
+"""From rows to problems, and from problems to an estimate with its 95 % interval; lengths, who closed thoughts.
 
-Samples of one problem are not independent. A problem is a cluster: every statistic sees it once, however often it was
-sampled (`problem_table`).
+Samples of one problem are not independent. A problem is a cluster, which every statistic sees once (`problem_table`).
 """
 
 from __future__ import annotations
@@ -25,8 +23,7 @@ MIN_DEFINED = 0.95
 
 LADDER = ("model", "benchmark", "strategy", "solution_budget")
 """What the thinking budgets of a ladder have in common."""
-FREE = "unconstrained"
-"""The strategy without a budget, which the others are held against."""
+FREE = "unconstrained"  # The strategy without a budget, which the others are held against.
 TRAIN_SEED = "train_seed"
 """Column of a table whose models stand for several trainings each: the training's seed; null where there is none."""
 _SEED_IN_NAME = re.compile(r"@(\d+)(?=>|$)")
@@ -55,8 +52,7 @@ def seed_keys(rows: pl.DataFrame) -> list[str]:
 
 def seeds_as_one(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows of a trajectory table in which NAME@1, NAME@2 and so on are one model NAME, told apart by `TRAIN_SEED`. A
-    seed counts once its sweep is as far as that of the fullest one: on half of the problems it would be another model's
-    easy or hard half."""
+    seed counts once its sweep is as far as that of the fullest one: half of the problems may be the easy half."""
     named = {name: without_seed(name) for name in rows["model"].unique()}
     if all(seed is None for _, seed in named.values()):
         return rows
@@ -130,8 +126,7 @@ def common_problems(a: pl.DataFrame, b: pl.DataFrame) -> tuple[pl.DataFrame, pl.
 
 
 def paired_tables(a: pl.DataFrame, b: pl.DataFrame, columns: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The `problem_table` of each, on the problems that both have; ValueError when they have none in common, or as
-    `problem_table`."""
+    """The `problem_table` of each, on the problems that both have; ValueError without any, or as `problem_table`."""
     ours, theirs = common_problems(a, b)
     if ours.is_empty():
         raise ValueError(f"nothing to pair: {a.height} and {b.height} rows have no problem in common")
@@ -151,8 +146,7 @@ def seed_columns(problems: pl.DataFrame, column: str) -> np.ndarray:
 
 
 def paired_columns(a: pl.DataFrame, b: pl.DataFrame, column: str) -> tuple[np.ndarray, np.ndarray]:
-    """`seed_columns` of both sides, of shapes that broadcast: seeds are paired in order, where both sides have several
-    as many as both have."""
+    """`seed_columns` of both sides, of shapes that broadcast: seeds are paired in order, as many as both have."""
     first, second = seed_columns(a, column), seed_columns(b, column)
     if 1 in (len(first), len(second)):
         return first, second
@@ -174,10 +168,7 @@ def estimates_table(found: Sequence[Sequence[Any]], keys: Mapping[str, Any], val
 
 
 def bootstrap(
-    values: np.ndarray,
-    statistic: Callable[[np.ndarray], np.ndarray],
-    extremes: np.ndarray,
-    num_trajectories: int,
+    values: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray], extremes: np.ndarray, num_trajectories: int
 ) -> Estimate:
     """A statistic of the means over problems, with its percentile interval over resampled problems.
 
@@ -226,8 +217,7 @@ def _counts(num_problems: int) -> np.ndarray:
     """How often each problem is in each resample, shape (draws, problems): sums of resamples are one matrix product."""
     drawn = np.random.default_rng(SEED).integers(num_problems, size=(DRAWS, num_problems))
     places = drawn + num_problems * np.arange(DRAWS)[:, None]
-    counts = np.bincount(places.ravel(), minlength=DRAWS * num_problems)
-    return counts.reshape(DRAWS, num_problems).astype(float)
+    return np.bincount(places.ravel(), minlength=DRAWS * num_problems).reshape(DRAWS, num_problems).astype(float)
 
 
 def sampled_tokens() -> pl.Expr:
@@ -246,8 +236,7 @@ def length_error(rows: pl.DataFrame) -> Estimate:
     above zero where responses are longer. L1's strategies ask for n in the prompt (Aggarwal and Welleck 2025).
     ValueError on no rows, a missing count, or an unlimited budget, which asks for no length."""
     asked = pl.col("think_budget") + pl.col("solution_budget")
-    problems = problem_table(rows.with_columns(error=sampled_tokens() - asked), ["error"])
-    values = column_of(problems, "error")
+    values = column_of(problem_table(rows.with_columns(error=sampled_tokens() - asked), ["error"]), "error")
     return Estimate(float(values.mean()), *mean_interval(values), len(values), rows.height)
 
 

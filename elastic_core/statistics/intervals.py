@@ -1,5 +1,4 @@
-"""95 % intervals: of a share and of a mean over problems, what several training seeds add to one, and of many
-differences together.
+"""95 % intervals: of a share and of a mean over problems, what training seeds add, and of many differences together.
 
 Coverage of each is measured by `python -m tests.bench coverage`; docs/numbers.md has its table.
 
@@ -22,12 +21,10 @@ import numpy as np
 LEVEL = 0.05
 _PRIOR_PROBLEMS = 6
 """What `paired_mean` assumes before it has seen any difference counts as this many problems that differ by 1."""
-_PRIOR_SQUARE = 1.25
-"""The mean square of their differences."""
+_PRIOR_SQUARE = 1.25  # The mean square of their differences.
 _DRAWS = 4000
 _SEED = 0
-_MOST_FAMILIES = 8
-"""Above this number of families the draws stay as many, and the quantile is known less exactly."""
+_MOST_FAMILIES = 8  # Above this number of families the draws stay as many, and the quantile is known less exactly.
 
 
 class Estimate(NamedTuple):
@@ -129,8 +126,7 @@ def paired_mean(differences: np.ndarray, stretch: float = 1.0) -> PairedMean:
 
 
 def paired_interval(differences: np.ndarray, families: int = 1) -> tuple[float, float]:
-    """95 % interval of `paired_mean`; of one of `families` that hold together. One problem bounds nothing but [-1,
-    1]."""
+    """95 % interval of `paired_mean`; of one of `families` that hold together; [-1, 1] of one problem."""
     if len(differences) < 2:
         return -1.0, 1.0
     single, quantile = (t_quantile(len(differences) - 1, number) for number in (1, families))
@@ -166,8 +162,7 @@ def with_seeds(
     mean: float, interval: tuple[float, float], seeds: float, bounds: tuple[float, float] = (-np.inf, np.inf)
 ) -> tuple[float, float]:
     """An interval over problems, widened by `seeds` (of `seed_half_widths`): squares of half widths add up, to either
-    side (MOVER: Zou and Donner 2008). With one seed it is the interval over problems. `bounds` are those of the
-    mean."""
+    side (MOVER: Zou and Donner 2008). With one seed it is the interval over problems. `bounds` are the mean's."""
     if seeds == 0.0:
         return interval
     low, high = interval
@@ -178,9 +173,8 @@ def with_seeds(
 
 
 def problems_needed(distance: float, half_width: float, seeds: float, num_problems: int) -> float:
-    """How many problems like these would show that two numbers differ, were they as far apart as they were measured to
-    be: the half width over problems narrows with the root of their number; what seeds add to it does not. Infinite
-    where no number would.
+    """How many problems like these would show that two numbers differ, were they as far apart as measured: the half
+    width over problems narrows with the root of their number; what seeds add to it does not. Infinite where none would.
     """
     room = distance**2 - seeds**2
     if room <= 0 or not np.isfinite(half_width):

@@ -51,8 +51,7 @@ from elastic_core.statistics.estimates import (
 from elastic_core.statistics.intervals import Estimate
 from elastic_core.trajectory import CELL, SCHEMA, SolutionFinish, ThinkFinish
 
-SUFFICIENT = 0.5
-"""The mean score from which on a budget suffices for a problem: half of its samples right."""
+SUFFICIENT = 0.5  # The mean score from which on a budget suffices for a problem: half of its samples right.
 
 _RUNG = (*LADDER, "think_budget")
 _SPENT: dict[str, Callable[[pl.DataFrame, str], Estimate]] = {
@@ -128,8 +127,7 @@ def response_kinds(rows: pl.DataFrame) -> pl.DataFrame:
     """How the responses of each cell end, and its avg@k with and without those that were cut, from rows with `kind` and
     `cut`: in schema RESPONSES, sorted by CELL. Problems all of whose responses were cut, under some seed of training,
     are not in the latter. These are the hard ones, so it does not estimate what a larger budget would give."""
-    cells = [_cell(cell) for cell in rows.partition_by(CELL)]
-    return pl.DataFrame(cells, schema=RESPONSES).sort(CELL, nulls_last=True)
+    return pl.DataFrame([_cell(cell) for cell in rows.partition_by(CELL)], schema=RESPONSES).sort(CELL, nulls_last=True)
 
 
 def _cell(rows: pl.DataFrame) -> dict[str, object]:
@@ -203,5 +201,4 @@ def _rungs(rows: pl.DataFrame) -> pl.DataFrame:
     )
     seeds = seed_keys(rows)
     halves = pl.struct("rung", "half", *seeds).n_unique().over([*LADDER, "problem"])
-    whole = pl.struct("rung", *seeds).n_unique().over(LADDER)
-    return rungs.filter(halves == 2 * whole)
+    return rungs.filter(halves == 2 * pl.struct("rung", *seeds).n_unique().over(LADDER))

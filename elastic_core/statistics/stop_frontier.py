@@ -45,8 +45,7 @@ def rules_of(thoughts: Thoughts) -> list[StopRule]:
     return list(dict.fromkeys(found))
 
 
-BUDGETED, RULED, ORACLE = "budget", "rule", "oracle"
-"""Kinds of rows of `outcomes`."""
+BUDGETED, RULED, ORACLE = "budget", "rule", "oracle"  # Kinds of rows of `outcomes`.
 _ESTIMATES = ("saved", "difference", "gain")
 _SHARES = tuple(str(reason).replace(" ", "_") for reason in REASONS)
 OUTCOMES = pl.Schema(
@@ -73,8 +72,7 @@ def outcomes(
     """Every fixed budget and every rule, each with accuracy and cost; what it saves of a response without a budget, as
     a share; its difference in accuracy from that; and of rules the `gain` over the mixture of fixed budgets at equal
     cost. Differences are paired by problem, in [-1, 1]; the intervals of all rules' gains hold together, and so do
-    those of all differences. One row more, the oracle, ends each sample at the cheapest of its best answers: no rule
-    can do better.
+    those of all differences. One row more, the oracle, ends each sample at the cheapest of its best answers.
 
     Columns in schema `OUTCOMES`, cheapest first: `budget` is null of rules and without a budget; `probes` is the mean
     number of those that are not the response; `stopped` the share of samples that a rule ended, and shares by reason.
@@ -141,8 +139,7 @@ def mixture(thoughts: Thoughts, model: CostModel, cost: float) -> np.ndarray:
     over cost, by linear interpolation; at most its dearest, at least its cheapest."""
     scores = fixed_scores(thoughts)
     costs = thoughts.by_problem(fixed_costs(thoughts, model)).mean(axis=(0, 1))
-    means = thoughts.by_problem(scores).mean(axis=(0, 1))
-    corners = hull(costs, means)
+    corners = hull(costs, thoughts.by_problem(scores).mean(axis=(0, 1)))
     at = min(max(cost, costs[corners[0]]), costs[corners[-1]])
     above = next(i for i, place in enumerate(corners) if costs[place] >= at)
     if above == 0:

@@ -21,8 +21,7 @@ from elastic_core.statistics.which_budget import SERVED
 from elastic_core.stop_rule import Stop, StopRule
 from elastic_core.trajectory import ThinkFinish
 
-CHEAP = "budget_forcing"
-"""The strategy whose rows are probes of a rule that asks "Final Answer:"."""
+CHEAP = "budget_forcing"  # The strategy whose rows are probes of a rule that asks "Final Answer:".
 COLUMNS = (
     "benchmark", "problem", "sample", "strategy", "think_budget", "solution_budget", "prompt_tokens", "think_tokens",
     "forced_tokens", "solution_tokens", "think_finish", "answer", "score", "solution_logprob", *WORK,
@@ -305,8 +304,7 @@ def stopped_rows(thoughts: Thoughts, rule: StopRule) -> pl.DataFrame:
 
 
 def certifiable(thoughts: Thoughts) -> list[StopRule]:
-    """The rules that a certificate is tried for (`elastic_core.statistics.which_budget`): 2 and 3 answers in a row, at
-    all rungs from each one on."""
+    """Rules that are certified (`elastic_core.statistics.which_budget`): 2 or 3 answers in a row, from each rung on."""
     rungs = probed(thoughts)
     return [rule_at(thoughts, agree=agree, start=start) for agree in (2, 3) for start in rungs[: 1 - agree]]
 

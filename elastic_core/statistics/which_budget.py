@@ -49,12 +49,9 @@ from elastic_core.statistics.intervals import (
 from elastic_core.stop_rule import ADAPTIVE, StopRule
 from elastic_core.trajectory import BUDGET, CELL
 
-MARGIN = 0.02
-"""How far below unconstrained accuracy a budget may be, unless told otherwise: two points."""
-MARGINS = (0.01, 0.02, 0.05, 0.1)
-"""Of `cheapest_within`, in [0, 1]."""
-SERVED = "separate"
-"""The strategy that a server keeps budgets by."""
+MARGIN = 0.02  # How far below unconstrained accuracy a budget may be, unless told otherwise: two points.
+MARGINS = (0.01, 0.02, 0.05, 0.1)  # Of `cheapest_within`, in [0, 1].
+SERVED = "separate"  # The strategy that a server keeps budgets by.
 _PLACE = ["model", "benchmark"]
 
 
@@ -67,8 +64,7 @@ class NonInferiority(StrEnum):
     UNDECIDED = "undecided"
 
 
-WITHIN = (NonInferiority.CERTIFIED, NonInferiority.HOLDS)
-"""What is advised on."""
+WITHIN = (NonInferiority.CERTIFIED, NonInferiority.HOLDS)  # What is advised on.
 
 
 class Reason(StrEnum):
@@ -82,8 +78,7 @@ class Reason(StrEnum):
     BEATEN = "another budget or model of the table is shown to be better by more than the margin"
 
 
-Choices = Mapping[tuple[str, str], dict[str, Any] | Reason]
-"""By model and benchmark, of `choose_budgets`."""
+Choices = Mapping[tuple[str, str], dict[str, Any] | Reason]  # By model and benchmark, of `choose_budgets`.
 
 _ADVICE: dict[str, Any] = {
     **dict.fromkeys(("cost", "free_cost", "saved", "saved_low", "saved_high", "difference", "low", "high"), pl.Float64),
@@ -100,8 +95,7 @@ _ADVICE: dict[str, Any] = {
 def budget_advice(
     problems: pl.DataFrame, model: CostModel = TOKENS, margin: float = MARGIN, level: float = LEVEL
 ) -> pl.DataFrame:
-    """Every budget held against unconstrained responses of the same model by tests of non-inferiority, at a margin in
-    [0, 1].
+    """Every budget against unconstrained responses of the same model: tests of non-inferiority, at a margin in [0, 1].
 
     The budgets of a strategy are tested in a fixed sequence, from the largest down, each at the whole level; where one
     is not shown to be within the margin, the smaller ones are not either (Maurer, Hothorn and Lehmacher 1995; Wiens
@@ -151,12 +145,10 @@ def _candidate(side: pl.DataFrame) -> tuple[str, int]:
     return strategy, (think + solution) * _UNLIMITED + think
 
 
-_RULES = f"{ADAPTIVE} "
-"""What the names of their chains begin with."""
+_RULES = f"{ADAPTIVE} "  # What the names of their chains begin with.
 _PROMISED = pl.col("chain").eq(SERVED) | pl.col("chain").str.starts_with(_RULES)
 """Whether a candidate is in a chain that a certificate is tried for."""
-_UNLIMITED = 2**30
-"""More tokens than any budget has."""
+_UNLIMITED = 2**30  # More tokens than any budget has.
 
 
 def _losses(side: pl.DataFrame, free: pl.DataFrame) -> list[float]:
@@ -177,8 +169,7 @@ def judged(advice: pl.DataFrame, margin: float, level: float = LEVEL) -> pl.Data
     chains = pl.col("chain").filter(_PROMISED).n_unique().over(_PLACE)
     tested = advice.select(promised=_PROMISED, share=level / chains, losses="losses").iter_rows()
     passed = [asked and harm_p_value(np.array(losses), margin, share) <= share for asked, share, losses in tested]
-    certified = pl.Series(passed, dtype=pl.Boolean).cast(pl.Int8)
-    advice = advice.with_columns(certified.alias(_PASSED))
+    advice = advice.with_columns(pl.Series(passed, dtype=pl.Boolean).cast(pl.Int8).alias(_PASSED))
     verdict = (
         pl.when(pl.col(_PASSED).cum_min().over(*_PLACE, "chain", order_by=order) == 1)
         .then(pl.lit(str(NonInferiority.CERTIFIED)))
@@ -303,8 +294,7 @@ def _key(cell: pl.DataFrame) -> tuple[Any, ...]:
 
 def advised_budgets(advice: pl.DataFrame, choices: Choices) -> pl.DataFrame:
     """Rows of `advice`, at most two of a model and benchmark: the budget that was chosen, and the cheapest that more
-    problems might confirm, where that is cheaper: undecided, with a difference within the margin, and shown to save
-    something."""
+    problems might confirm, where that is cheaper: undecided, with a difference within the margin, and shown to save."""
     chosen = pl.DataFrame([row for row in choices.values() if isinstance(row, dict)], advice.schema)
     open_ = advice.filter(
         pl.col("saved_low") > 0,
@@ -337,7 +327,6 @@ def cheapest_within(
         for margin in margins:
             found = _choose(judged(budgets, margin), standing[benchmark], guess)
             if isinstance(found, Reason):
-                missed = {"margin": margin, "verdict": str(NonInferiority.UNDECIDED), "reason": str(found)}
-                found = nearest | missed
+                found = nearest | {"margin": margin, "verdict": str(NonInferiority.UNDECIDED), "reason": str(found)}
             picks.append(pl.DataFrame([{"reason": None} | found], picks[0].schema))
     return pl.concat(picks)

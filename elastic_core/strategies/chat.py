@@ -14,10 +14,8 @@ from elastic_core.strategies.base import Finish, Sampling, Strategy
 from elastic_core.strategies.single_pass import UNCONSTRAINED, VANILLA
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
 
-EFFORT = "effort"
-"""What a sweep's settings call all levels together."""
-STRATEGY = f"{EFFORT}_{{}}"
-"""A level's strategy."""
+EFFORT = "effort"  # What a sweep's settings call all levels together.
+STRATEGY = f"{EFFORT}_{{}}"  # A level's strategy.
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,7 @@ def separate_native(prompt_ids: tuple[int, ...], budget: Budget, markers: Marker
         # The token that ends a solution after s tokens is not part of it.
         end = len(response.tokens) if budget.solution is None else start + budget.solution
         draft.sampled(response.part(start, end))
-        stopped = draft.tokens[-1] in markers.end_of_text
-        solution = SolutionFinish.STOP if stopped else SolutionFinish.LENGTH
+        solution = SolutionFinish.STOP if draft.tokens[-1] in markers.end_of_text else SolutionFinish.LENGTH
     else:
         draft.sampled(response)
         if thinking is ThinkFinish.END_OF_TEXT:

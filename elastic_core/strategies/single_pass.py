@@ -13,8 +13,7 @@ from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies.base import Decode, Draft, Generate, Sampling, Strategy, StrategyRun
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
 
-MAX_CAP = 8192
-"""Tokens that L1-Max may use in its authors' evaluation, whatever n is."""
+MAX_CAP = 8192  # Tokens that L1-Max may use in its authors' evaluation, whatever n is.
 
 
 def single_pass(cap: Callable[[Budget], int | None]) -> Decode:

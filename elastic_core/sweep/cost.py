@@ -43,8 +43,7 @@ def bound(
     max_response_tokens: int | None = None,
 ) -> Bound:
     """Upper bound of the tokens that a plan draws: its cells run on an engine that never stops by itself. A strategy
-    that prolongs thoughts counts as if it shared with no other, as "Wait" begins a second path beside the thought's
-    own.
+    that prolongs thoughts counts as if it shared with no other, as "Wait" begins a second path.
 
     Args:
         prompt_ids: of a problem under a strategy and budget.

@@ -24,17 +24,13 @@ from elastic_core.sweep.rows import RowBuilder, Sample
 from elastic_core.sweep.table import Table
 from elastic_core.trajectory import Trajectory
 
-Replica = Mapping[str, Engine]
-"""Engines by name of the checkpoint they run."""
+Replica = Mapping[str, Engine]  # Engines by name of the checkpoint they run.
 
-ATTEMPTS = 2
-"""How often a sample is tried before it counts as failed."""
+ATTEMPTS = 2  # How often a sample is tried before it counts as failed.
 FLUSH_ROWS = 4096
 FLUSH_TOKENS = 1_000_000
-FLUSH_SECONDS = 15.0
-"""A shard is written at whichever comes first: few shards, and little lost to a kill."""
-FIRST_FLUSH_SECONDS = 1.0
-"""The first shard's time, doubled with each: rows and their rate are seen soon."""
+FLUSH_SECONDS = 15.0  # A shard is written at whichever comes first: few shards, and little lost to a kill.
+FIRST_FLUSH_SECONDS = 1.0  # The first shard's time, doubled with each: rows and their rate are seen soon.
 MAX_WAITING = 3
 """Shards' worth of finished samples that may wait for the writer; then generation waits, so that memory is bounded."""
 _SHOWN_FAILURES = 10
@@ -193,8 +189,7 @@ class _Run:
 
     def by_prompt(self, unit: Work) -> Iterator[tuple[Prefix | None, Sequence[Cell]]]:
         """Cells that share, by prompt, because cells of different prompts share nothing; and each other cell by itself.
-        Cells that translate get the empty prefix and run one after the other: prefixes in two tokenizers cannot be
-        compared."""
+        Cells that translate get the empty prefix and run one after the other: their prefixes cannot be compared."""
         shared: dict[Prefix, list[Cell]] = {}
         for cell in unit.cells:
             if self.plan.sharing == "memo" and self.strategy(cell).shares:
@@ -251,8 +246,7 @@ class _Run:
 class _Load:
     replica: Replica
     requests: asyncio.Semaphore
-    load: int = 0
-    """Requests that run or wait, and samples that have none at the moment."""
+    load: int = 0  # Requests that run or wait, and samples that have none at the moment.
 
 
 class _Scheduler:

@@ -17,8 +17,7 @@ from elastic_core.rewards.truth import THINK_END
 from elastic_core.sweep.grid import Samples, samples_of
 from elastic_core.system.files import write_text
 
-TAG = "elastic"
-"""Names all tasks of a directory together."""
+TAG = "elastic"  # Names all tasks of a directory together.
 _FUNCTIONS = "custom_dataset: !function utils.problems\nprocess_results: !function utils.process_results\n"
 _UTILS = '''"""What the tasks in this directory call; needs this project beside lm_eval, for its grader."""
 

@@ -1,5 +1,4 @@
-"""The models of a sweep with their prompts and cells. Whatever cannot be measured is refused here, before an engine
-starts."""
+"""The models of a sweep with their prompts and cells. What cannot be measured is refused before an engine starts."""
 
 from __future__ import annotations
 
@@ -53,16 +52,13 @@ class SweepModel:
     """A model, or two that think and solve for each other."""
 
     name: str
-    checkpoints: dict[str, str]
-    """Directory of each checkpoint that engines of ours run, by name."""
-    cells: tuple[Cell, ...]
-    """Largest budget first."""
+    checkpoints: dict[str, str]  # Directory of each checkpoint that engines of ours run, by name.
+    cells: tuple[Cell, ...]  # Largest budget first.
     rows: RowBuilder
     prompts: Prompts | Questions
     context: int | None
     """In tokens, the shorter one of two that share a tokenizer, else the solver's; None behind a chat API."""
-    endpoints: Mapping[str, Endpoint]
-    """Checkpoints behind servers, by name."""
+    endpoints: Mapping[str, Endpoint]  # Checkpoints behind servers, by name.
 
     @property
     def chat(self) -> bool:
@@ -120,10 +116,7 @@ def sweep_models(
             continue
         thinks = any(STRATEGIES[cell.strategy].thinks for cell in cells)
         loaded = [load_markers(tokenizers[checkpoint], thinks) for checkpoint in names]
-        contexts = [
-            served[checkpoint].context if checkpoint in served else engine.context(str(paths[checkpoint]))
-            for checkpoint in names
-        ]
+        contexts = [served[each].context if each in served else engine.context(str(paths[each])) for each in names]
         # Not by their files, which differ between releases of transformers.
         translates = loaded[0][0].get_vocab() != loaded[-1][0].get_vocab()
         passed = sorted({cell.strategy for cell in cells} - {REASONFLUX_ZERO})

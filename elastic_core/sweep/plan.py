@@ -41,9 +41,8 @@ class Work:
     """One unit of work: the missing cells of one sample of a problem, of one model and benchmark, in the order in which
     they draw and are stored. `resumed` is whether the table holds rows of this sample.
 
-    They run side by side, and draw as if one came after the other (`elastic_core.engines.memo`). So what the memo
-    knows before a cell is what the rows before it hold, and a run that rebuilds the memo from the table draws what the
-    interrupted run would have drawn.
+    They run side by side, and draw as if one came after the other (`elastic_core.engines.memo`). So what the memo knows
+    before a cell is what the rows before it hold, and a run that rebuilds it from the table draws the same.
     """
 
     problem: Problem
@@ -128,8 +127,7 @@ def plan_sweep(
 
 
 def known_lengths(table: Table, model: str) -> dict[tuple[str, str], float]:
-    """From a table: the longest row of a sample, on average over samples, of this model where it has rows of the
-    problem, else of other models."""
+    """From a table: the longest row of a sample, on average over samples, of this model or else of others."""
     sample = ["benchmark", "problem", "model", "sample"]
     longest = table.scan().group_by(sample).agg(tokens=sampled_tokens().max())
     own = pl.col("tokens").filter(pl.col("model") == model).mean()
@@ -140,8 +138,7 @@ def known_lengths(table: Table, model: str) -> dict[tuple[str, str], float]:
 def longest_first(plan: SweepPlan, lengths: Mapping[tuple[str, str], float]) -> SweepPlan:
     """The plan in another order, by the tokens that a sample of a benchmark's problem is expected to take. In the first
     half the rounds of samples stay apart, and long problems come first in each; in the last half the longest samples
-    come first, whatever their round. So a half-done table is a whole sweep of fewer samples, and the samples that start
-    last are short.
+    come first, whatever their round. So a half-done table is a sweep of fewer samples, and the last ones are short.
 
     A problem of unknown length counts as long as its benchmark's others on average, and comes first where none is
     known. Plans without sharing keep their order, by budgets.
@@ -220,10 +217,8 @@ def learn(
         names = checkpoints(row["model"])
         pieces = [(phase, response[:at], ids) for phase, at, ids in draws(row)]
         for probe in row["probes"] or ():
-            written = probe["forced"]
-            pieces.append(
-                ("solver", (*response[: probe["at"]], *probe["ids"][:written]), tuple(probe["ids"][written:]))
-            )
+            drawn, written = probe["ids"], probe["forced"]
+            pieces.append(("solver", (*response[: probe["at"]], *drawn[:written]), tuple(drawn[written:])))
         for phase, before, ids in pieces:
             memo = memos.get(names.get("policy") or names.get(phase, ""))
             if memo is not None:

@@ -1,5 +1,4 @@
-"""Graded rows of the table from trajectories (`RowBuilder`, `ChatRows`), and a finished table graded again
-(`regrade`)."""
+"""Graded rows of the table from trajectories (`RowBuilder`, `ChatRows`), and a table graded again (`regrade`)."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ from elastic_core.trajectory import SCHEMA
 CHANGES = pl.Schema({"before": pl.String(), "after": pl.String(), "rows": pl.UInt32()})
 """How many rows had one status before regrading and have another, or the same, after it."""
 
-Problems = Mapping[str, Mapping[str, Problem]]
-"""Problems by benchmark and id."""
+Problems = Mapping[str, Mapping[str, Problem]]  # Problems by benchmark and id.
 
 
 @dataclass(frozen=True)
@@ -180,12 +178,8 @@ def regrade(
 def _grade_columns(
     problems: Sequence[Problem], texts: Sequence[ResponseText], think_finishes: Iterable[str]
 ) -> dict[str, list[Any]]:
-    grades = grade_many(
-        [
-            Answer(problem.grader, text.graded(finish), problem.truth)
-            for problem, text, finish in zip(problems, texts, think_finishes, strict=True)
-        ]
-    )
+    given = zip(problems, texts, think_finishes, strict=True)
+    grades = grade_many([Answer(each.grader, text.graded(finish), each.truth) for each, text, finish in given])
     return {
         "answer": [graded.answer for graded in grades],
         "score": [graded.score for graded in grades],

@@ -1,5 +1,4 @@
-"""The rows of a trajectory table that numbers may be computed from: rows that obey the table's rules, and samples that
-every problem has.
+"""Rows of a trajectory table that numbers may come from: those that obey its rules, of samples that every problem has.
 
 An unfinished sweep has the samples that ended first, and short responses end first. So a cell counts the samples that
 all problems have, up to the first one that a problem lacks.
@@ -91,11 +90,9 @@ def whole_samples(rows: pl.DataFrame, num_problems: Mapping[str, int] | None = N
     the rows. A benchmark that `num_problems` does not name has the problems that the model's rows have."""
     known = pl.col("benchmark").cast(pl.String).replace_strict(num_problems or {}, default=None, return_dtype=pl.Int64)
     expected = pl.coalesce(known, pl.col("problem").n_unique().over("model", "benchmark").cast(pl.Int64))
-    there = pl.len().over(*CELL, "sample").cast(pl.Int64)
-    counted = rows.with_columns(_missing=expected - there)
+    counted = rows.with_columns(_missing=expected - pl.len().over(*CELL, "sample").cast(pl.Int64))
     sample, lacks = pl.col("sample"), pl.col("_missing") > 0
-    end = sample.filter(lacks).min()
-    whole = counted.filter((sample < end.over(CELL)).fill_null(True)).drop("_missing")
+    whole = counted.filter((sample < sample.filter(lacks).min().over(CELL)).fill_null(True)).drop("_missing")
     first = counted.group_by(CELL).agg(num_missing=pl.col("_missing").get(sample.arg_min()))
     return Whole(whole, first.filter(pl.col("num_missing") > 0).sort(CELL, nulls_last=True))
 

@@ -21,11 +21,9 @@ from elastic_core.statistics.estimates import column_of, problem_table
 from elastic_core.sweep.grid import Cell, Samples
 from elastic_core.trajectory import CELL
 
-GROWTH = 1.5
-"""Factor from one round's samples to the next one's."""
+GROWTH = 1.5  # Factor from one round's samples to the next one's.
 
-_MANY_PROBLEMS = 10_000
-"""Where `problems_needed` ends its search."""
+_MANY_PROBLEMS = 10_000  # Where `problems_needed` ends its search.
 
 
 class Widest(NamedTuple):
@@ -77,8 +75,7 @@ def next_samples(now: Samples, cap: int) -> Samples:
 class Reach(NamedTuple):
     """Half the narrowest 95 % interval of avg@k, in points (percent), with so many problems and samples. `alike` is a
     lower bound for any cell: problems of equal difficulty, at the accuracy where the interval is narrowest; differences
-    between problems only widen it. `certain` is of a cell that is all wrong or all right, as at tight and at ample
-    budgets."""
+    between problems only widen it. `certain` is of a cell that is all wrong or all right."""
 
     alike: float
     certain: float

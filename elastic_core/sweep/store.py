@@ -21,8 +21,7 @@ from elastic_core.errors import UserError
 from elastic_core.system.files import LockHeld, exclusive, replacing, write_text
 from elastic_core.trajectory import KEY, SCHEMA
 
-MANIFEST = "manifest.json"
-"""File in the table's directory."""
+MANIFEST = "manifest.json"  # File in the table's directory.
 
 _SHARDS = "rows-*.parquet"
 _KEY = list(KEY)
@@ -37,18 +36,14 @@ class ManifestMismatch(UserError):
 class Manifest:
     """Provenance of a trajectory table."""
 
-    models: dict[str, str]
-    """Name → fingerprint of its checkpoint."""
-    engines: dict[str, str]
-    """Name of a model → fingerprint of the engine that ran it."""
-    benchmarks: dict[str, str]
-    """Name → hash of its file."""
+    models: dict[str, str]  # Name → fingerprint of its checkpoint.
+    engines: dict[str, str]  # Name of a model → fingerprint of the engine that ran it.
+    benchmarks: dict[str, str]  # Name → hash of its file.
     settings: dict[str, Any]
     """Temperature, top_p, seed and what else changes a row without being part of its key."""
     templates: dict[str, str] = field(default_factory=dict)
     """Strategy → fingerprint of the thought templates that it searches."""
-    servers: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Model → the server that ran it."""
+    servers: dict[str, dict[str, Any]] = field(default_factory=dict)  # Model → the server that ran it.
     stores: dict[str, dict[str, str]] = field(default_factory=dict)
     """Model → benchmark (or benchmark/strategy, with templates) → directory of the `TrajectoryStore`, relative to the
     table's. Empty where the table holds the rows itself."""
@@ -181,8 +176,7 @@ def locked(directory: Path, wait_seconds: float = 0) -> Iterator[None]:
 
 
 def _keys_of(rows: pl.DataFrame, shard: str) -> pl.DataFrame:
-    """The key columns of one shard's rows, texts as categories, and the shard's name: all of a table that stays in
-    memory."""
+    """The key columns of one shard's rows, texts as categories, and the shard's name: all that stays in memory."""
     texts = pl.col(_TEXT).cast(pl.Categorical)
     return rows.select(_KEY).with_columns(texts, shard=pl.lit(shard).cast(pl.Categorical))
 

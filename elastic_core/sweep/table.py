@@ -122,8 +122,7 @@ class SweepTable:
         )
 
 
-Table = TrajectoryStore | SweepTable
-"""Where rows of a sweep go to and come from."""
+Table = TrajectoryStore | SweepTable  # Where rows of a sweep go to and come from.
 
 
 def with_stores(manifest: Manifest, models: Sequence[str], table: Path, stores: Path) -> Manifest:

@@ -37,10 +37,8 @@ from typing import Any
 
 from elastic_core.errors import UserError
 
-VARIABLE = "ELASTIC_PRIVATE_STORES"
-"""Environment variable of vLLM's processes that are ours."""
-_QUEUE_KEY = "ELASTIC_QUEUE_KEY"
-"""256 bits, as hexadecimal digits."""
+VARIABLE = "ELASTIC_PRIVATE_STORES"  # Environment variable of vLLM's processes that are ours.
+_QUEUE_KEY = "ELASTIC_QUEUE_KEY"  # 256 bits, as hexadecimal digits.
 
 
 def private_directory() -> Path:

@@ -17,12 +17,9 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_INTERRUPT = signal.SIGUSR1
-"""Raises KeyboardInterrupt. polars catches SIGINT, Ray SIGTERM."""
-_GRACE_SECONDS = 6
-"""How long an interrupted command may take to shut its servers down."""
-_KILL_SECONDS = 3
-"""How long killed processes may take to be gone."""
+_INTERRUPT = signal.SIGUSR1  # Raises KeyboardInterrupt. polars catches SIGINT, Ray SIGTERM.
+_GRACE_SECONDS = 6  # How long an interrupted command may take to shut its servers down.
+_KILL_SECONDS = 3  # How long killed processes may take to be gone.
 
 
 def end_with_parent(signal_number: int = signal.SIGTERM) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
-from elastic_core.engines.base import EngineLost, RequestFailed, drive
+from elastic_core.engines.base import EngineLost, OnTokens, RequestFailed, drive
 from elastic_core.engines.http import HttpEngine, http_pool
 from elastic_core.engines.http_server import ServerLost
 from elastic_core.engines.memo import ContinuationMemo
@@ -39,14 +39,10 @@ from flows.runtime.models import Models
 
 _log = logging.getLogger(__name__)
 
-STRATEGY_NAMES = tuple(
-    name for name, strategy in STRATEGIES.items() if strategy not in (SEPARATE_NATIVE, *EFFORTS.values())
-)
+STRATEGY_NAMES = tuple(name for name, each in STRATEGIES.items() if each not in (SEPARATE_NATIVE, *EFFORTS.values()))
 """All but the cross-check of `separate`, and efforts of models that are asked in text."""
-TYPED = "typed"
-"""Benchmark of a problem that was typed."""
-UPDATE_SECONDS = 0.15
-"""Between two looks at an answer that is being drawn."""
+TYPED = "typed"  # Benchmark of a problem that was typed.
+UPDATE_SECONDS = 0.15  # Between two looks at an answer that is being drawn.
 _MAX_SEQUENCES = 16
 """Sequences an engine decodes together: few people ask at a time, and a small number warms up faster."""
 
@@ -86,9 +82,7 @@ class Pair:
         self._engines = engines
         self.max_model_len = min(engine.max_model_len for engine in engines.values())
 
-    async def generate(
-        self, request: Generate, seed: int, on_tokens: Callable[[list[int]], None] | None = None
-    ) -> Completion:
+    async def generate(self, request: Generate, seed: int, on_tokens: OnTokens | None = None) -> Completion:
         return await self._engines[request.role].generate(request, seed, on_tokens)
 
 
@@ -137,9 +131,7 @@ def lost(error: EngineLost) -> str:
 class StreamingEngine(Protocol):
     """An engine whose tokens can be seen as they come, such as `elastic_core.engines.vllm.VllmEngine`."""
 
-    async def generate(
-        self, request: Generate, seed: int, on_tokens: Callable[[list[int]], None] | None = None
-    ) -> Completion: ...
+    async def generate(self, request: Generate, seed: int, on_tokens: OnTokens | None = None) -> Completion: ...
 
 
 class Thought:
@@ -176,8 +168,7 @@ class Follower:
         pairs = zip(self._sequence, request.prefix, strict=False)
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         self._dropped += tuple((same - len(self._prompt), token) for token in self._sequence[same:])
-        kept = self._forced[: same - len(self._prompt)]
-        self._forced = kept + [True] * (len(request.prefix) - same)
+        self._forced = self._forced[: same - len(self._prompt)] + [True] * (len(request.prefix) - same)
         self._sequence, self._request = request.prefix, request
         completion = await self._thought.memo.generate(request, seed)
         self._forced += [False] * len(completion.tokens)
@@ -253,8 +244,7 @@ class Attempt:
             self.state, self.sentence = "failed", str(error)
             return
         if problem.truth:
-            response = response_text(loaded.tokenizer, loaded.markers, self.trajectory)
-            text = response.graded(self.trajectory.think_finish)
+            text = response_text(loaded.tokenizer, loaded.markers, self.trajectory).graded(self.trajectory.think_finish)
             try:
                 self.grade = await asyncio.to_thread(grade, problem.grader, text, problem.truth)
             except (UserError, GradingFailed, ValueError) as error:

@@ -9,7 +9,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.text import Text
 
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
@@ -23,9 +26,6 @@ from elastic_core.system.processes import end_family
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 from flows.commands.answer import TYPED, UPDATE_SECONDS, Attempt, Loaded, Thought, load, lost
 from flows.runtime.models import Models, choose_model
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 THOUGHT, SOLUTION, FORCED, CUT_STYLE, COUNTS = "dim", "default", "black on yellow", "bold red", "cyan"
 """Styles of rich's. Forced text is in brackets too, for a terminal without colours."""
@@ -79,8 +79,7 @@ def ask(
     console: Console,
 ) -> None:
     """Answer the question in the terminal; the budget, where none is given, is what the preset trains under, and for
-    `unconstrained` none. Another `sample` is another response. Raises UserError on wrong input, or when no response
-    could be drawn."""
+    `unconstrained` none. Another `sample` is another response. UserError on wrong input, or when none can be drawn."""
     if not question.strip():
         raise UserError("there is no question; write one in quotes")
     models, name = choose_model(preset, overrides, model, family, pairs=True)
@@ -117,8 +116,6 @@ async def _stream(attempt: Attempt, problem: Problem, sample: int, models: Model
 
 
 def _print(console: Console, added: Sequence[Segment]) -> None:
-    from rich.text import Text
-
     for segment in added:
         console.print(Text(segment.text, segment.style), end="", soft_wrap=True, highlight=False)
 
@@ -157,9 +154,8 @@ def settled(trajectory: Trajectory) -> Trajectory:
 
 
 def further(before: Sequence[Segment], now: Sequence[Segment]) -> list[Segment]:
-    """What to print after `before` so that `now` stands there. From the first segment on that changed the response is
-    printed again on a new line. Segments change where roles take turns: only the end shows which turn is the
-    solution."""
+    """What to print after `before` so that `now` stands there. From the first changed segment on it is printed again on
+    a new line. Segments change where roles take turns: only the end shows which one is the solution."""
     for i, (old, new) in enumerate(zip_longest(before, now)):
         if old == new:
             continue

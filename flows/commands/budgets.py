@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import polars as pl
+from rich.console import Console
+from rich.table import Table
 
 from elastic_core.errors import UserError, nearest
 from elastic_core.serving.choice import Choice
@@ -18,9 +19,6 @@ from elastic_core.trajectory import KEY
 from reports.wording import with_bounds
 from tasks.cards import Promise, measured_levels, measured_models
 from tasks.records.tables import open_table, sound_rows
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def write_levels(
@@ -35,8 +33,6 @@ def write_levels(
     """Choose levels from a trajectory table; show each with its gain over the one below, and write them. Without a
     model it is the only one there. Raises UserError when there is no such table or model, nothing to choose from, or
     when a promise is required that these problems cannot give."""
-    from rich.table import Table
-
     table = open_table(directory)
     other = None if calibrate is None else open_table(calibrate)
     levels, choice = measured_levels(table, one_model(table, model), benchmarks, promise, calibration=other)
@@ -60,10 +56,11 @@ def write_levels(
 def remarks(levels: Levels, choice: Choice) -> list[str]:
     """What was looked at, why `high` is what it is, and what the measurement could not tell."""
     high, margin = levels.levels["high"], f"{100 * levels.margin:g} points"
+    rules = f", and {choice.num_rules} stop rules" if choice.num_rules else ""
     found = [
         f"{levels.model} on {', '.join(levels.benchmarks)}: {high.num_problems} problems × {high.num_samples} samples "
         f"under {choice.num_budgets} budgets of {levels.strategy}, {choice.num_frontier} of them on the frontier of "
-        f"accuracy and tokens{_rules(choice)}."
+        f"accuracy and tokens{rules}."
     ]
     if choice.left_out:
         found.append(f"{choice.left_out} budgets have not all problems yet and were left out: finish the sweep.")
@@ -91,10 +88,6 @@ def remarks(levels: Levels, choice: Choice) -> list[str]:
 
 
 _ASSUMED = "The certificate is for problems like these; for harder ones, or another task, it promises nothing."
-
-
-def _rules(choice: Choice) -> str:
-    return f", and {choice.num_rules} stop rules" if choice.num_rules else ""
 
 
 def _shown(gain: Gain) -> str:

@@ -75,14 +75,12 @@ def _require_same_problems(first: Side, second: Side) -> None:
             )
 
 
-def log_comparison(
-    table: pl.DataFrame, shown: str, sides: tuple[Side, Side], runs: Path, tracking_uri: str | None
-) -> str:
+def log_comparison(table: pl.DataFrame, shown: str, sides: tuple[Side, Side], runs: Path, uri: str | None) -> str:
     """Id of the comparison's run: its table as an artifact that MLflow shows, and the differences over tokens. The same
     two have one run, however often they are compared, unless their rows have changed."""
     first, second = sides
     preset = str(first.table.manifest.settings.get("preset", "compare"))
-    tracker = Tracker(preset, runs, tracking_uri)
+    tracker = Tracker(preset, runs, uri)
     named = (f"{side.table.directory.resolve()} {sorted((side.cell or {}).items())}" for side in sides)
     identity = hashlib.sha256("\0".join(named).encode()).hexdigest()[:12]
     compared = {f"compared.{k}": side.run_id for k, side in zip("ab", sides, strict=True) if side.run_id}
@@ -153,7 +151,5 @@ def _run(client: MlflowClient, name: str) -> Run:
         known = {str(run.info.run_name) for run in client.search_runs(experiments)}
         hint = nearest_sweep(Path(name)) or nearest(name, known)
         raise UserError(f"no directory, MLflow run id or MLflow run name {name!r}{hint}")
-    listed = "; ".join(
-        f"{run.info.run_id} ({run.data.tags.get(LABEL, 'without label')})" for run in found[:_SHOWN_RUNS]
-    )
+    listed = "; ".join(f"{run.info.run_id} ({run.data.tags.get(LABEL, 'no label')})" for run in found[:_SHOWN_RUNS])
     raise UserError(f"{len(found)} MLflow runs are called {name!r}; give an id: {listed}")

@@ -13,7 +13,16 @@ import click
 from elastic_core.errors import UserError
 from elastic_core.system.files import replacing_directory
 from flows import presets
-from flows.commands.options import PATH, PORT, BudgetType, StrategyType, changes_of, family_option, settings_options
+from flows.commands.options import (
+    PATH,
+    PORT,
+    POSITIVE,
+    BudgetType,
+    StrategyType,
+    changes_of,
+    family_option,
+    settings_options,
+)
 from flows.runtime import environment
 
 if TYPE_CHECKING:
@@ -28,10 +37,8 @@ def model() -> None:
 @model.command()
 @click.argument("model")
 @click.option("--to", type=PATH, required=True, metavar="DIR", help="Where to write the new model.")
-@click.option(
-    "--think", metavar="TOKEN", help="Token of the model that becomes <think>. Without it a spare or a new one."
-)
-@click.option("--think-end", metavar="TOKEN", help="Token of the model that becomes </think>.")
+@click.option("--think", metavar="TOKEN", help="Token of the model to become <think>. Without it a spare or new one.")
+@click.option("--think-end", metavar="TOKEN", help="Token of the model to become </think>.")
 def prepare(model: str, to: Path, think: str | None, think_end: str | None) -> None:
     """Make MODEL ready for a budget on its thoughts.
 
@@ -45,9 +52,7 @@ def prepare(model: str, to: Path, think: str | None, think_end: str | None) -> N
 
 
 @click.command()
-@click.option(
-    "--dry-run", is_flag=True, help="Print verl's whole configuration as YAML; nothing is started, nor fetched."
-)
+@click.option("--dry-run", is_flag=True, help="Print verl's configuration as YAML; nothing is started, nor fetched.")
 @settings_options("Settings of the training.")
 def train(dry_run: bool, preset: str, overrides: tuple[str, ...]) -> None:
     """Look at a training before it runs. To run it: elastic run train."""
@@ -92,7 +97,6 @@ def export(
 
     The card says what the sweep measured of the model.
     """
-
     if tasks is not None and (to is not None or push is not None):
         raise UserError("--lm-eval writes tasks and no model; give it without --to and --push")
     environment.prepare()
@@ -126,9 +130,7 @@ def _export_lm_eval(inputs: Inputs, to: Path) -> str:
     if not lm_eval.survives_decoding(tokens, markers.close):
         raise UserError(f"{directory}: think-end is a special token there, which lm_eval leaves out of responses")
     problems = inputs.problems
-    longest = {
-        name: max(len(chat_prompt(tokens, problem.question)) for problem in asked) for name, asked in problems.items()
-    }
+    longest = {name: max(len(chat_prompt(tokens, each.question)) for each in of) for name, of in problems.items()}
     context = engine.context(str(directory))
     settings = lm_eval.TaskSettings(context, sweep.samples, sweep.temperature, sweep.top_p, sweep.max_response_tokens)
     lm_eval.write_tasks(to, problems, longest, settings)
@@ -273,13 +275,13 @@ def playground(
 )
 @click.option(
     "--latency",
-    type=click.FloatRange(min=0, min_open=True),
+    type=POSITIVE,
     metavar="SECONDS",
     help="Under load give new requests less thought, so that 95 of 100 responses take at most so long.",
 )
 @click.option(
     "--tokens-per-second",
-    type=click.FloatRange(min=0, min_open=True),
+    type=POSITIVE,
     metavar="TOKENS",
     help="Likewise, so that all responses together take at most so many tokens a second.",
 )
@@ -322,8 +324,7 @@ def vllm_flags(model: str | None, device: Literal["cpu", "cuda"] | None) -> None
     from elastic_core.system.accelerators import count_gpus
 
     try:
-        markers = load_markers(model)[1] if model else None
-        flags = plugin_flags(device or ("cuda" if count_gpus() else "cpu"), markers)
+        flags = plugin_flags(device or ("cuda" if count_gpus() else "cpu"), load_markers(model)[1] if model else None)
     except (OSError, ValueError, RuntimeError) as error:
         raise UserError(str(error)) from None
     click.echo(" ".join(flags))

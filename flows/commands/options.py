@@ -18,6 +18,7 @@ from flows.runtime.environment import runs_directory
 Command = Callable[..., Any]
 
 PORT = click.IntRange(1, 65535)
+POSITIVE = click.FloatRange(min=0, min_open=True)
 PRESET_FORMS = "A name (`elastic presets`), or FILE.toml."
 PATH = click.Path(path_type=Path)
 built_data = click.option("--data", type=PATH, help="Built data sets. Without it those that the table was made with.")
@@ -32,8 +33,6 @@ mirror_option: Callable[[Command], Command] = click.option(
     metavar="DIR",
     help="Local tree of source files, laid out as OWNER/REPOSITORY/PATH.",
 )
-
-
 family_option: Callable[[Command], Command] = click.option(
     "--family",
     metavar="NAME",
@@ -43,7 +42,6 @@ family_option: Callable[[Command], Command] = click.option(
 
 def settings_options(preset_help: str, default: str | None = "embedded") -> Callable[[Command], Command]:
     """--preset PRESET and --set KEY=VALUE, passed on as `preset` and `overrides`, see `changes_of`."""
-
     overriding = click.option(
         "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace one setting, e.g. sweep.samples=16."
     )
@@ -59,8 +57,7 @@ def changes_of(overrides: tuple[str, ...]) -> dict[str, Any]:
 
 
 class LastRun(NamedTuple):
-    """The settings of the last `elastic run`, as `presets.resolve` takes them, so that later commands need not repeat
-    them."""
+    """The settings of the last `elastic run`, as `presets.resolve` takes them, which later commands take over."""
 
     preset: str
     overrides: dict[str, Any]

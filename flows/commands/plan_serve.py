@@ -7,9 +7,11 @@ import random
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from rich.console import Console
+from rich.table import Table
 from tqdm import tqdm
 
 from elastic_core.engines.base import RequestFailed
@@ -19,29 +21,16 @@ from elastic_core.engines.latency import Steps
 from elastic_core.errors import UserError
 from elastic_core.serving.frontier import frontier
 from elastic_core.serving.load import LATE, Controller, Goal
-from elastic_core.serving.simulation import (
-    COLUMNS,
-    Elastic,
-    Fixed,
-    Machine,
-    Policy,
-    Replay,
-    arrivals,
-    simulate,
-)
+from elastic_core.serving.simulation import COLUMNS, Elastic, Fixed, Machine, Policy, Replay, arrivals, simulate
 from elastic_core.sweep.cost import Throughput, throughput_file
 from flows.commands.budgets import rows_of_model
 from flows.runtime.endpoints import named_endpoint
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 ELASTIC = "elastic"
 _LEAST_REQUESTS, _GOALS, _MOST_SERVERS, _MOST_ROWS = 3000, 40, 1024, 8
 """Simulated requests, and how many goals of latency they take at least; servers that are tried, and shown."""
 _PROMPTS, _TOKENS = 12, 64
-_WARM = 0.1
-"""Share of the simulated time that is not counted, as servers begin empty."""
+_WARM = 0.1  # Share of the simulated time that is not counted, as servers begin empty.
 
 
 class Load(NamedTuple):
@@ -53,8 +42,7 @@ class Load(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Shares of all requests that were answered rightly in time, and late; and the 95th percentile of their
-    seconds."""
+    """Shares of all requests answered rightly in time, and late; and the 95th percentile of their seconds."""
 
     right: float
     late: float
@@ -132,8 +120,6 @@ def show_plan(
 ) -> None:
     """Print what numbers of servers give, up to the number at which the dearest budget keeps the goal, and how many
     reach an accuracy. UserError where no number does."""
-    from rich.table import Table
-
     ways = policies(replay, machine, load.latency)
     dearest = list(ways)[-2]
 

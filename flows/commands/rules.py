@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
+from rich.console import Console
+from rich.table import Table
 
 from elastic_core.errors import UserError
 from elastic_core.statistics.cost import CostModel
@@ -17,9 +19,6 @@ from elastic_core.statistics.which_budget import SERVED
 from elastic_core.stop_rule import StopRule
 from flows.commands.budgets import rows_of_model
 from reports.wording import with_bounds
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def show_rules(
@@ -58,9 +57,7 @@ def show_rules(
         console.print(f"{output}: every rule that was tried", soft_wrap=True)
 
 
-def _table(place: str, found: pl.DataFrame, timed: bool) -> Any:
-    from rich.table import Table
-
+def _table(place: str, found: pl.DataFrame, timed: bool) -> Table:
     columns = ["accuracy (%)", "cost", "saved (%)", "difference (points)", "gain over mixture", "probes", "stopped (%)"]
     columns += ["seconds", "beside", "wasted"] if timed else []
     table = Table(box=None, pad_edge=False, title=place, title_justify="left")

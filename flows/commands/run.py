@@ -38,8 +38,7 @@ _TAKES_GPUS = {
 """Of flows that do not take GPUs for every stage, those that they take them for."""
 _RESULTS = {"warm-start": MODEL, "train": MODEL, "sweep": TABLE, "report": PAGE, "pipeline": PAGE}
 """What to look at of a flow lies in the directory of a stage; else it is the directory."""
-EVALUATE = "evaluate"
-"""The preset of `elastic evaluate`."""
+EVALUATE = "evaluate"  # The preset of `elastic evaluate`.
 _IN_TEXT = ["vanilla", "unconstrained", "effort"]
 """Strategies of a model behind a chat API; it is told efforts, and cut after t + s tokens."""
 
@@ -73,8 +72,7 @@ def _perform(flow: str, run: FlowRun, verbose: bool) -> None:
 
     environment.end_orphaned_servers()
     started = time.perf_counter()
-    log = run.runs / run.settings.preset / f"{flow}.log"
-    with nullcontext() if verbose else terminal.quiet(log):
+    with nullcontext() if verbose else terminal.quiet(run.runs / run.settings.preset / f"{flow}.log"):
         try:
             result = _load(flow)(run)
         finally:

@@ -1,5 +1,4 @@
-"""`elastic serve`: a model over OpenAI's API, every request under a thinking and a solution budget. The server is
-vLLM's own."""
+"""`elastic serve`: a model over OpenAI's API, each request under a thinking and a solution budget, by vLLM's server."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ from flows.commands.doctor.resources import GpuDemand, check_gpus, cuda_version
 from flows.runtime.models import choose_model
 from flows.runtime.settings import SweepSettings
 
-KEY_VARIABLE = "VLLM_API_KEY"
-"""vLLM's own: the key that clients have to give."""
+KEY_VARIABLE = "VLLM_API_KEY"  # vLLM's own: the key that clients have to give.
 
 
 class Command(NamedTuple):
@@ -124,9 +122,7 @@ def command(
     )
 
 
-def _goal(
-    model: Path, levels: Levels | None, floor: Effort, latency: float | None, tokens_per_second: float | None
-) -> Goal:
+def _goal(model: Path, levels: Levels | None, floor: Effort, latency: float | None, speed: float | None) -> Goal:
     """What the server keeps under load, with the measured budgets from the floor to the highest level."""
     file = model / LEVELS
     if levels is None:
@@ -138,7 +134,7 @@ def _goal(
             f"{file}: {len(given)} measured budgets from the level {floor} up; expected {FEWEST} or more to choose "
             "from under load: sweep more sweep.budgets, and write the file again with elastic budgets"
         )
-    return Goal(given, latency, tokens_per_second)
+    return Goal(given, latency, speed)
 
 
 def _sampling(levels: Levels | None, sweep: SweepSettings) -> Sampling:

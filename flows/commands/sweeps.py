@@ -1,5 +1,4 @@
-"""Sweeps and their tables: what they will cost, how far they are, how they compare, their report, their grades, and
-the budgets that they advise."""
+"""Sweeps and their tables: costs, progress, comparison, report, grades, and the budgets that they advise."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ import click
 from flows import presets
 from flows.commands.options import (
     PATH,
-    Command,
+    POSITIVE,
     asked,
     built_data,
     changes_of,
@@ -50,15 +49,9 @@ def plan_sweep(preset: str, overrides: tuple[str, ...]) -> None:
 @click.option("--from", "table", type=PATH, metavar="TABLE", help=f"{_TABLE} Without it the last run's.")
 @click.option("--model", metavar="NAME", help="The model's name in the table; needed if there are several.")
 @click.option("--benchmark", "benchmarks", multiple=True, metavar="NAME", help="Only this; may be given again.")
+@click.option("--rate", type=POSITIVE, required=True, metavar="REQUESTS", help="Requests a second.")
 @click.option(
-    "--rate", type=click.FloatRange(min=0, min_open=True), required=True, metavar="REQUESTS", help="Requests a second."
-)
-@click.option(
-    "--latency",
-    type=click.FloatRange(min=0, min_open=True),
-    required=True,
-    metavar="SECONDS",
-    help="Within which 95 of 100 responses are to end.",
+    "--latency", type=POSITIVE, required=True, metavar="SECONDS", help="Within which 95 of 100 responses are to end."
 )
 @click.option(
     "--accuracy",
@@ -68,7 +61,7 @@ def plan_sweep(preset: str, overrides: tuple[str, ...]) -> None:
 )
 @click.option(
     "--burstiness",
-    type=click.FloatRange(min=0, min_open=True),
+    type=POSITIVE,
     default=1.0,
     show_default=True,
     help="Shape of the gamma distribution of the gaps between requests, as in `vllm bench serve`; less is burstier.",
@@ -119,8 +112,7 @@ def plan_serve(
         machine = planning.machine_by_hand(*step, concurrent)
     else:
         machine = planning.machine_of_sweep(table, name, concurrent)
-    load = planning.Load(rate, latency, burstiness)
-    planning.show_plan(replay, machine, load, accuracy, name, Console())
+    planning.show_plan(replay, machine, planning.Load(rate, latency, burstiness), accuracy, name, Console())
 
 
 @click.group()
@@ -138,37 +130,31 @@ def status(preset: str | None, overrides: tuple[str, ...]) -> None:
     click.echo(tables.status(FlowRun.begin(*asked(preset, overrides))))
 
 
-def _priced(command: Command) -> Command:
-    """--price and --latency, read by `_charged`."""
-    price = click.option(
-        "--price",
-        type=click.FloatRange(min=0),
-        nargs=3,
-        metavar="INPUT CACHED OUTPUT",
-        help="Prices of a million input, cached input and output tokens, to compare budgets by cost.",
-    )
-    latency = click.option(
-        "--latency",
-        type=click.FloatRange(min=0),
-        nargs=3,
-        metavar="TURN INPUT OUTPUT",
-        help="Milliseconds of a turn, an input token and an output token, to show how long a response takes.",
-    )
-    return price(latency(command))
-
-
+_price = click.option(
+    "--price",
+    type=click.FloatRange(min=0),
+    nargs=3,
+    metavar="INPUT CACHED OUTPUT",
+    help="Prices of a million input, cached input and output tokens, to compare budgets by cost.",
+)
+_latency = click.option(
+    "--latency",
+    type=click.FloatRange(min=0),
+    nargs=3,
+    metavar="TURN INPUT OUTPUT",
+    help="Milliseconds of a turn, an input token and an output token, to show how long a response takes.",
+)
 _Three = tuple[float, float, float] | None
 
 
 def _charged(parameters: ReportParameters, price: _Three, latency: _Three) -> ReportParameters:
     from elastic_core.statistics.cost import CostModel
 
-    if price is not None:
-        parameters = parameters.model_copy(update={"prices": CostModel(*price)})
+    changes = {} if price is None else {"prices": CostModel(*price)}
     if latency is not None:
         turn, read, written = (milliseconds / 1000 for milliseconds in latency)
-        parameters = parameters.model_copy(update={"latency": CostModel(read, 0, written, turn)})
-    return parameters
+        changes["latency"] = CostModel(read, 0, written, turn)
+    return parameters.model_copy(update=changes)
 
 
 @click.command()
@@ -188,20 +174,16 @@ def _charged(parameters: ReportParameters, price: _Three, latency: _Three) -> Re
     help="Add the reports to a static site: DIR/index.html, and for each report a directory, which also has its "
     "results as records of Every Eval Ever.",
 )
-@_priced
+@_price
+@_latency
 def report(
-    tables: tuple[Path, ...],
-    directory: Path | None,
-    bundle: Path | None,
-    price: tuple[float, float, float] | None,
-    latency: tuple[float, float, float] | None,
+    tables: tuple[Path, ...], directory: Path | None, bundle: Path | None, price: _Three, latency: _Three
 ) -> None:
     """Write the report of a trajectory table.
 
     It has figures, tables and text; its settings are the section `report` of TABLE's preset, if there is a preset of
     that name. To record it in MLflow as well: elastic run report.
     """
-
     environment.prepare()
     from dataclasses import replace
 
@@ -309,7 +291,8 @@ def budgets(
     metavar="RUNGS",
     help="What a probe costs, as a share of the tokens from one rung to the next. Without it what it took.",
 )
-@_priced
+@_price
+@_latency
 @click.option("--output", type=PATH, metavar="FILE", help="Write every rule that was tried, as CSV.")
 def rules(
     table: Path | None,
@@ -335,17 +318,8 @@ def rules(
     table = table or table_of_last_run()
     parameters = _charged(_report_parameters(table), price, latency)
     width = None if sys.stdout.isatty() else 250  # A file gets every line uncut.
-    show_rules(
-        table,
-        model,
-        benchmarks,
-        given,
-        parameters.prices or TOKENS,
-        rho,
-        parameters.latency,
-        output,
-        Console(width=width),
-    )
+    costs = parameters.prices or TOKENS
+    show_rules(table, model, benchmarks, given, costs, rho, parameters.latency, output, Console(width=width))
 
 
 @click.command()
@@ -360,7 +334,6 @@ def compare(run_a: str, run_b: str | None) -> None:
     from flows.commands.compare import compare as compare_runs
 
     environment.prepare()
-
     click.echo(compare_runs(run_a, run_b or str(table_of_last_run()), environment.runs_directory()))
 
 

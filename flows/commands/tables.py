@@ -108,8 +108,7 @@ def status(run: FlowRun) -> str:
             bar = "█" * round(20 * there / wanted)
             budget = str(cell.budget)
             table.add_row(model, cell.benchmark, cell.strategy, budget, f"{there:,}", f"{wanted:,}", f"{bar:20}")
-    responses = store.scan().select("model", "think_finish", "grade_status").collect()
-    remarks = unreadable(readable(responses))
+    remarks = unreadable(readable(store.scan().select("model", "think_finish", "grade_status").collect()))
     counted = f"{done:,} of {total:,} rows ({done / total:.0%}) in {store.directory}"
     if waiting:
         leaves = "1 cell" if waiting == 1 else f"{waiting} cells"
@@ -219,8 +218,7 @@ def problems_of(table: SweepTable, data: Path | None) -> dict[str, dict[str, Pro
 
 def distil(directory: Path, strategy: str, chat_template: str, to: Path, data: Path | None = None) -> str:
     """Write an alpaca file from the table's correct rows of a strategy, and say what is in it; `chat_template` is that
-    of the model that wrote them. Raises UserError when the table or its problems are not there, no row is correct, or
-    `to` exists."""
+    of the model that wrote them. UserError without the table, its problems or a correct row, or when `to` exists."""
     if to.exists():
         raise UserError(f"--to {to}: is there already; give a file that is not")
     table = open_table(directory)
@@ -229,8 +227,7 @@ def distil(directory: Path, strategy: str, chat_template: str, to: Path, data: P
         for benchmark, problems in problems_of(table, data).items()
         for problem in problems.values()
     }
-    found = table.scan().select(TABLE_COLUMNS).collect()
-    rows = alpaca_rows(found, questions, CHAT_TEMPLATES[chat_template], strategy)
+    rows = alpaca_rows(table.scan().select(TABLE_COLUMNS).collect(), questions, CHAT_TEMPLATES[chat_template], strategy)
     write_alpaca(rows, to)
     num_questions = len({row["instruction"] for row in rows})
     return f"{len(rows)} responses to {num_questions} questions in {to}; next: --set warm_start.sft.data={to}"

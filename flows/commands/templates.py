@@ -1,5 +1,4 @@
-"""`elastic templates`: look into a library of thought templates, search it, add your own. Imports at the top are light,
-see `flows.commands.cli`."""
+"""`elastic templates`: look into a library of thought templates, search it, add your own. Top imports are light."""
 
 from __future__ import annotations
 
@@ -75,9 +74,7 @@ def show(identifier: str, library: str, mirror: Path | None) -> None:
 @templates.command()
 @click.argument("text")
 @click.option("-k", "num", type=click.IntRange(min=1), default=5, show_default=True, help="How many templates.")
-@click.option(
-    "--embedder", default="tfidf", show_default=True, help="tfidf, or a sentence-transformers model by its name."
-)
+@click.option("--embedder", default="tfidf", show_default=True, help="tfidf, or a sentence-transformers model's name.")
 @click.option(
     "--trust-remote-code", is_flag=True, help="Run the code that comes with a model; jina-embeddings-v3 needs it."
 )
@@ -94,11 +91,8 @@ def search(text: str, num: int, embedder: str, trust_remote_code: bool, library:
     cache = runs_directory() / EMBEDDINGS
     retriever = build_retriever(_load(library, mirror), embedder, cache=cache, trust_remote_code=trust_remote_code)
     matches = [match for match in retriever.retrieve([text], num)[0] if match.score > 0]
-    for match in matches:
-        template = match.template
-        click.echo(
-            f"{match.score:.3f}  {template.id}\n       {template.chapter} / {template.section} / {template.name}"
-        )
+    for score, found in ((match.score, match.template) for match in matches):
+        click.echo(f"{score:.3f}  {found.id}\n       {found.chapter} / {found.section} / {found.name}")
     if not matches:
         click.echo(f"nothing in library {library} resembles this text; only names are searched")
 

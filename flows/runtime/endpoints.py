@@ -27,8 +27,7 @@ from elastic_core.strategies.chat import CHAT_STRATEGIES, EFFORT, EFFORTS, STRAT
 from elastic_core.sweep.grid import split_model
 from elastic_core.system.files import write_text
 
-_KNOWN = "servers.json"
-"""Below the runs directory: what servers said last, by address."""
+_KNOWN = "servers.json"  # Below the runs directory: what servers said last, by address.
 _LEVELS = [STRATEGY.format(level) for level in EFFORTS]
 
 
@@ -84,10 +83,7 @@ def check_endpoints(
 
 
 def find_endpoints(
-    behind: Mapping[str, tuple[Address, ...]],
-    tokenizers: Mapping[str, str],
-    parameters: EndpointParameters,
-    runs: Path,
+    behind: Mapping[str, tuple[Address, ...]], tokenizers: Mapping[str, str], parameters: EndpointParameters, runs: Path
 ) -> dict[str, Endpoint]:
     """Endpoints by name, from the addresses of the replicas and the tokenizer (directory or hub name) of each.
 

@@ -15,8 +15,7 @@ from elastic_core.system.files import replacing
 from elastic_core.system.private_stores import use_private_directory
 
 RUNS_VARIABLE = "ELASTIC_RUNS"
-USER = "elastic"
-"""Who logs in, to the servers and the playground."""
+USER = "elastic"  # Who logs in, to the servers and the playground.
 NO_OTHER_PAGES = {"PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": ""}
 """Only its own page may ask a Prefect server; by default any page in a browser may."""
 _OWN_SETTINGS = ("PREFECT_HOME", "PREFECT_PROFILES_PATH", "PREFECT_PROFILE")

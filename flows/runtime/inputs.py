@@ -80,9 +80,8 @@ class Inputs:
         if base == "warm-start":
             advice = f"run first: {self.run.command('warm-start')}"
             return self._present(self.warm_start.directory / MODEL, advice, "base")
-        advice = (
-            'give --set base=DIRECTORY with a Hugging Face checkpoint, OWNER/NAME on the hub, "shipped" or "warm-start"'
-        )
+        hub = 'OWNER/NAME on the hub, "shipped" or "warm-start"'
+        advice = f"give --set base=DIRECTORY with a Hugging Face checkpoint, {hub}"
         return self._present(BASE if base == "shipped" else model_files.locate(base), advice, "base")
 
     @cached_property
@@ -117,8 +116,7 @@ class Inputs:
 
     @cached_property
     def checkpoints(self) -> dict[str, Path]:
-        """Checkpoints that the sweep measures, by name, without models behind servers. Raises UserError when one is
-        not there."""
+        """Checkpoints that the sweep measures, by name, without those behind servers. UserError when one is missing."""
         names, behind = checkpoint_names(self.run.settings.measured), self.run.settings.sweep.endpoints
         return {name: self._checkpoint(name) for name in names if name not in behind}
 
@@ -141,8 +139,7 @@ class Inputs:
         return first_problems(built, self.run.settings.sweep.problems)
 
     def require_reachable(self) -> None:
-        """Raise UserError when `sweep.until_ci` is narrower than the intervals of so few problems can become; the
-        problems must have been built."""
+        """UserError when `sweep.until_ci` is narrower than so few problems allow; they must have been built."""
         settings = self.run.settings.sweep
         if settings.until_ci is None:
             return

@@ -26,10 +26,8 @@ class Models:
     """A preset's models, and the user's, by name."""
 
     inputs: Inputs
-    directories: dict[str, Path]
-    """Checkpoints; of a model behind a server the directory of its tokenizer."""
-    first: tuple[str, ...]
-    """Those that a page begins with."""
+    directories: dict[str, Path]  # Checkpoints; of a model behind a server the directory of its tokenizer.
+    first: tuple[str, ...]  # Those that a page begins with.
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
 
     @property

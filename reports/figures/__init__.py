@@ -5,6 +5,7 @@ matplotlib's version only.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
@@ -38,17 +39,13 @@ TOKENS_AXIS = (
 BUDGET_AXIS = "x-axis: the thinking budget t, the most tokens that the thinking may sample; budgets are evenly spaced."
 """What the axis below a figure counts, for its caption."""
 VANILLA_MAY = " Vanilla may think t + s tokens, as it is cut after t + s in all."
-MAX_ACROSS = 4
-"""Most panels beside each other."""
-MAX_MODELS = 3
-"""Of more models, only separate budgeting is drawn, and responses without a budget."""
+MAX_ACROSS = 4  # Most panels beside each other.
+MAX_MODELS = 3  # Of more models, only separate budgeting is drawn, and responses without a budget.
 PARTIAL = "Hollow marks: cells with fewer trajectories than the fullest cell of their benchmark."
 
 COLOURS = {BASE: "C0", TRAINED: "C1"}
-NUM_COLOURS = 10
-"""In the style file."""
-LEAST_CONTRAST = 3.0
-"""Of a line or a mark against what it stands on (WCAG 2.2, 1.4.11)."""
+NUM_COLOURS = 10  # In the style file.
+LEAST_CONTRAST = 3.0  # Of a line or a mark against what it stands on (WCAG 2.2, 1.4.11).
 
 RGB = Sequence[float]
 WHITE = (1.0, 1.0, 1.0)
@@ -72,8 +69,7 @@ STYLES = {
     FREE: Style("-", "*", size=2.2),
 }
 _LINES = ("-.", "--", ":", "-")
-_MARKERS = "PXvph<>dH81234"
-"""Of other strategies."""
+_MARKERS = "PXvph<>dH81234"  # Of other strategies.
 
 
 def model_colours(models: Iterable[str]) -> dict[str, str]:
@@ -187,22 +183,14 @@ def panels_of(
 
 def legend_below(figure: Figure, entries: dict[str, Any], note: str, num_columns: int) -> None:
     """Label → handle, and the note that says what the marks mean, below all panels: the figure grows by them."""
-    import textwrap
-
     width = figure.get_figwidth()
     title = textwrap.fill(note, int(13 * width))
     widest = 0.7 + 0.085 * max(map(len, entries))  # inches, by the style's size of letters
     num_columns = max(1, min(num_columns, int(width / widest)))
     lines = -(-len(entries) // num_columns)
     figure.set_figheight(figure.get_figheight() + 0.2 + 0.22 * lines + 0.16 * (title.count("\n") + 1))
-    figure.legend(
-        entries.values(),
-        entries.keys(),
-        loc="outside lower center",
-        ncols=num_columns,
-        title=title,
-        title_fontproperties={"size": 9},
-    )
+    style: dict[str, Any] = {"loc": "outside lower center", "title_fontproperties": {"size": 9}}
+    figure.legend(entries.values(), entries.keys(), ncols=num_columns, title=title, **style)
 
 
 def distinct(cells: pl.DataFrame) -> tuple[pl.DataFrame, str]:
@@ -280,18 +268,12 @@ def distances(cells: pl.DataFrame, mean: str, low: str, high: str) -> np.ndarray
     return np.stack([cells[mean] - cells[low], cells[high] - cells[mean]])
 
 
-ACCURACY = ("avg_at_k", "ci_low", "ci_high")
-"""The columns of a cell's accuracy and of its interval."""
+Columns = tuple[str, str, str]  # Of an estimate and the bounds of its interval.
+ACCURACY = ("avg_at_k", "ci_low", "ci_high")  # The columns of a cell's accuracy and of its interval.
 
 
 def draw_points(
-    axes: Axes,
-    line: Line,
-    cells: pl.DataFrame,
-    x: pl.Expr | tuple[str, str, str],
-    y: tuple[str, str, str],
-    scale: float = 1,
-    **style: Any,
+    axes: Axes, line: Line, cells: pl.DataFrame, x: pl.Expr | Columns, y: Columns, scale: float = 1, **style: Any
 ) -> None:
     """Marks with their intervals, `y` (the columns of an estimate) in points; `x` are places, or the columns of an
     estimate, which is drawn times `scale`."""

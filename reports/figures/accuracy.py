@@ -1,5 +1,4 @@
-"""Accuracy over tokens spent, over the thinking budget (Elastic Reasoning, Figures 1, 4, 5 and 6), over the share of
-forced thoughts."""
+"""Accuracy over tokens spent, over thinking budgets (Elastic Reasoning, Figures 1, 4 to 6), over forced thoughts."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ import polars as pl
 from elastic_core.budget import Budget
 from elastic_core.statistics.estimates import FREE, by_seed
 from elastic_core.statistics.which_budget import WITHIN
-from elastic_core.trajectory import CELL
+from elastic_core.trajectory import BUDGET, CELL
 from reports import figures as plot
 from reports.content import ReportFigure, Training
 from reports.summary import TRAINED, is_partial
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DRAWN = [*CELL, "num_problems", "num_samples", "num_trajectories", *plot.ACCURACY]
-_PUBLISHED_MARKS = ("x", "+", "1", "2", "3", "4", "|", "_")
-"""Thin ones, apart from those of the strategies."""
+_PUBLISHED_MARKS = ("x", "+", "1", "2", "3", "4", "|", "_")  # Thin ones, apart from those of the strategies.
 
 
 def accuracy_vs_tokens(
@@ -208,23 +206,13 @@ def _draw_seeds(axes: Axes, cells: pl.DataFrame, x: pl.Expr, sheet: plot.Sheet, 
     for line in plot.lines_of(several.sort("x"), sheet):
         listed = line.cells.select(scores, x=pl.col("x").repeat_by("num_seeds") if of_seed is None else of_seed)
         values = listed.to_dict(as_series=False)
-        axes.plot(
-            values["x"],
-            100 * np.array(values[by_seed("avg_at_k")]),
-            ls=line.style.line,
-            lw=0.8,
-            c=line.colour,
-            alpha=0.45,
-        )
+        accuracy = 100 * np.array(values[by_seed("avg_at_k")])
+        axes.plot(values["x"], accuracy, ls=line.style.line, lw=0.8, c=line.colour, alpha=0.45)
 
 
 def _trained_at(budget: Budget | None) -> pl.Expr:
     """Whether a cell is the trained model's under the budget that it was trained at."""
     if budget is None:
         return pl.lit(False)
-    return (
-        (pl.col("model") == TRAINED)
-        & (pl.col("strategy") == "separate")
-        & pl.col("think_budget").eq_missing(pl.lit(budget.think))
-        & pl.col("solution_budget").eq_missing(pl.lit(budget.solution))
-    )
+    cell = ("model", TRAINED), ("strategy", "separate"), *zip(BUDGET, (budget.think, budget.solution), strict=True)
+    return pl.all_horizontal(pl.col(name).eq_missing(pl.lit(value)) for name, value in cell)

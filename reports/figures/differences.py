@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -16,12 +16,9 @@ from reports.wording import plain
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_WIDTH = 0.7
-"""Of the bars at one budget, as a share of its room."""
-MIN_GROWTH = 0.05
-"""By which tokens must grow from one budget to the next for a gain per token to mean anything."""
-_FRAME = 5
-"""Of marginal gains, in sizes of the median one."""
+_WIDTH = 0.7  # Of the bars at one budget, as a share of its room.
+MIN_GROWTH = 0.05  # By which tokens must grow from one budget to the next for a gain per token to mean anything.
+_FRAME = 5  # Of marginal gains, in sizes of the median one.
 
 
 def paired(differences: pl.DataFrame, sheet: plot.Sheet, between: str, baseline: str) -> ReportFigure | None:
@@ -98,13 +95,8 @@ def marginal(gains: pl.DataFrame, sheet: plot.Sheet) -> ReportFigure | None:
         for axes, part in panels:
             axes.axhline(0, color=plot.INK, lw=0.8)
             for line in plot.lines_of(part.sort(middle), sheet):
-                style: dict[str, Any] = {
-                    "ls": line.style.line,
-                    "ms": 4.5 * line.style.size,
-                    "lw": 1.4,
-                    "elinewidth": 1.1,
-                }
-                plot.draw_points(axes, line, line.cells, middle, ("gain", "low", "high"), **style)
+                style = {"ls": line.style.line, "ms": 4.5 * line.style.size, "lw": 1.4, "elinewidth": 1.1}
+                plot.draw_points(axes, line, line.cells, middle, ("gain", "low", "high"), 1, **style)
                 _draw_beyond(axes, line, middle, reach)
             plot.log2_axis(axes, bounded["tokens"].min(), bounded["next_tokens"].max())  # type: ignore[arg-type]
             axes.set_ylim(*frame)

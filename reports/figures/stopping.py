@@ -9,8 +9,7 @@ from elastic_core.statistics.stop_frontier import BUDGETED, ORACLE, best_rules, 
 from reports import figures as plot
 from reports.content import ReportFigure
 
-_POINTS = 200
-"""Of a line that is straight in cost, on an axis that is not."""
+_POINTS = 200  # Of a line that is straight in cost, on an axis that is not.
 
 
 def stop_frontier(found: pl.DataFrame, sheet: plot.Sheet, unit: str) -> ReportFigure | None:

@@ -1,5 +1,4 @@
-"""Where tokens go: to which phase (Elastic Reasoning, Figure 7), what the thinking went into, and how much of it each
-problem needs."""
+"""Where tokens go: to which phase (Elastic Reasoning, Figure 7), into what thinking, how much of it a problem needs."""
 
 from __future__ import annotations
 
@@ -70,8 +69,7 @@ def thinking_spent(spent: pl.DataFrame, sheet: plot.Sheet, strategy: str) -> Rep
         "overthinking; on problems that no budget solves they are futile. Bars: 95 % t-intervals of each part's mean "
         f"over problems. {plot.BUDGET_AXIS} At the top: starved, the share of thoughts that were cut below b*."
     )
-    title = f"Where the thinking goes ({plain(strategy)})"
-    target = plot.figure_files(sheet, "thinking_spent", title, caption)
+    target = plot.figure_files(sheet, "thinking_spent", f"Where the thinking goes ({plain(strategy)})", caption)
     # Ladders of several solution budgets would stand on each other: the largest is shown.
     largest = pl.col("solution_budget").max().over("benchmark", "model")
     data = data.filter(pl.col("solution_budget").eq_missing(largest))
@@ -132,9 +130,7 @@ def _by_responses(spent: pl.DataFrame) -> pl.DataFrame:
     """A figure's data, each rung under the strategy and budget of its own responses, `ladder` the one it stands on."""
     free = pl.col("responses") == FREE
     return spent.with_columns(
-        ladder="strategy",
-        strategy="responses",
-        solution_budget=pl.when(~free).then("solution_budget"),
+        ladder="strategy", strategy="responses", solution_budget=pl.when(~free).then("solution_budget")
     ).drop("responses")
 
 

@@ -13,8 +13,6 @@ from reports import figures as plot
 from reports.content import ReportFigure, Training
 
 SMOOTHING_STEPS = 5
-
-
 VALIDATION = re.compile(r"val-core/(.+)/acc/mean(?:@|_at_)(\d+)")
 """verl's avg@k of a validation set: its name, and k."""
 SERIES = (
@@ -60,8 +58,7 @@ def training_curves(trainings: Mapping[str, Training], sheet: plot.Sheet) -> Rep
                 for seed in of_seeds if len(of_seeds) > 1 or window > 1 else []:
                     shown = _smooth(seed, window) if len(of_seeds) > 1 else seed
                     axes.plot(shown["step"], shown["value"], lw=0.7, alpha=0.4, **style)
-                mean = points.group_by("step").agg(pl.col("value").mean()).sort("step")
-                trend = _smooth(mean, window)
+                trend = _smooth(points.group_by("step").agg(pl.col("value").mean()).sort("step"), window)
                 axes.plot(trend["step"], trend["value"], **style, **dots)
             axes.set_title(panel)
             axes.set_xlabel("training step")

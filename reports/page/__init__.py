@@ -1,8 +1,7 @@
 """The report as one HTML file with everything in it, a reader of the trajectories included; and as Markdown, with its
 figures and longer tables in files beside it.
 
-The page holds all trajectories of a small table, and whole problems of a large one. It asks the network for nothing,
-and its policy forbids it to.
+The page holds all trajectories of a small table, and whole problems of a large one. Its policy forbids it any network.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ from reports.wording import METHOD, one_line, plain, sampled, with_bounds
 if TYPE_CHECKING:
     from jinja2 import Template
 
-MAX_LINES = 40
-"""A longer table is left to its CSV file."""
+MAX_LINES = 40  # A longer table is left to its CSV file.
 
 _STYLES = ("base.css", "brief.css", "chart.css", "tables.css", "figures.css", "reader.css", "detail.css")
 _SCRIPTS = (
@@ -44,8 +42,7 @@ _SCRIPTS = (
     "detail.js", "address.js", "map.js", "reader.js", "start.js",
 )  # fmt: skip
 """Each may use what those before it define."""
-_VERDICTS = {Verdict.HOLDS: "right", Verdict.FAILS: "wrong"}
-"""Of verdicts, on the page; the others are unknown."""
+_VERDICTS = {Verdict.HOLDS: "right", Verdict.FAILS: "wrong"}  # Of verdicts, on the page; the others are unknown.
 
 
 def write_page(content: ReportContent, path: Path) -> None:
@@ -189,8 +186,7 @@ def _markdown(content: ReportContent, figures: list[tuple[str, str, str]]) -> st
 
 
 def _accuracy(cell: dict[str, Any]) -> str:
-    mark = " †" if cell["partial"] else ""
-    return with_bounds(cell["avg_at_k"], cell["ci_low"], cell["ci_high"]) + mark
+    return with_bounds(cell["avg_at_k"], cell["ci_low"], cell["ci_high"]) + (" †" if cell["partial"] else "")
 
 
 def _tokens(cell: dict[str, Any]) -> str:

@@ -28,18 +28,13 @@ CAPTION = (
     "at a mark, or go on by the arrow keys, for its numbers; click on it to read its responses. A name above singles "
     "out its lines."
 )
-WIDTH, HEIGHT = 480, 290
-"""Of a panel, in the units of its SVG."""
-_LEFT, _RIGHT, _TOP, _BOTTOM = 40, 12, 10, 46
-"""Of these, what is left for the axes."""
+WIDTH, HEIGHT = 480, 290  # Of a panel, in the units of its SVG.
+_LEFT, _RIGHT, _TOP, _BOTTOM = 40, 12, 10, 46  # Of these, what is left for the axes.
 _FEWEST_TICKS = 3
-_MAX_LINES = 4
-"""Most lines of one panel that are told apart at a glance."""
+_MAX_LINES = 4  # Most lines of one panel that are told apart at a glance.
 _MARKS = ("circle", "square", "triangle", "diamond", "cross", "wedge")
 _KNOWN_MARKS = {"separate": "circle", "budget_forcing": "square", "vanilla": "triangle", FREE: "star"}
-DRAWING = {
-    "width": WIDTH, "height": HEIGHT, "left": _LEFT, "right": _RIGHT, "bottom": _BOTTOM,
-}  # fmt: skip
+DRAWING = {"width": WIDTH, "height": HEIGHT, "left": _LEFT, "right": _RIGHT, "bottom": _BOTTOM}
 """What the template draws with."""
 
 
@@ -98,9 +93,8 @@ def main_chart(priced: pl.DataFrame, settings: Iterable[Setting], unit: str) -> 
     by_tokens = on_frontier("tokens_mean", "avg_at_k").over("benchmark")
     cells = priced.with_columns(partial=partial(), frontier=by_tokens).sort(*CELL, nulls_last=True)
     colours = model_colours(cells["model"])
-    models = {
-        name: int(colours[name][1:]) % NUM_COLOURS for name in sorted(set(cells["model"]), key=colours.__getitem__)
-    }
+    by_colour = sorted(set(cells["model"]), key=colours.__getitem__)
+    models = {name: int(colours[name][1:]) % NUM_COLOURS for name in by_colour}
     names = ordered(cells["strategy"], "separate")
     others = [mark for mark in _MARKS if mark not in _KNOWN_MARKS.values()]
     unknown = [name for name in names if name not in _KNOWN_MARKS]
@@ -126,8 +120,7 @@ def main_chart(priced: pl.DataFrame, settings: Iterable[Setting], unit: str) -> 
 def _outstanding(cells: pl.DataFrame) -> set[tuple[str, str]]:
     """Models and strategies whose lines are not in the background: all where they are few; else those of the strategy
     that servers keep budgets by, or of the first one. Of many models only the main one and base."""
-    limited = cells.filter(pl.col("strategy") != FREE)
-    lines = limited.select("model", "strategy", "solution_budget").unique()
+    lines = cells.filter(pl.col("strategy") != FREE).select("model", "strategy", "solution_budget").unique()
     if lines.height > _MAX_LINES:
         lines = lines.filter(strategy=ordered(lines["strategy"], "separate")[0])
     if lines.height > _MAX_LINES:

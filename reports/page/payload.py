@@ -62,13 +62,10 @@ WORDING = {
 """What the page says for the names that a row has: column → value → explanation."""
 
 MAX_TRAJECTORIES = 50_000
-MAX_TOKENS = 30_000_000
-"""Sampled tokens of all trajectories: what is in memory at a time is about 100 MB of text."""
-MAX_BYTES = 16 * 2**20
-"""Of all chunks: what a browser opens in a second."""
+MAX_TOKENS = 30_000_000  # Sampled tokens of all trajectories: what is in memory at a time is about 100 MB of text.
+MAX_BYTES = 16 * 2**20  # Of all chunks: what a browser opens in a second.
 
-Key = tuple[str, str]
-"""Benchmark and problem."""
+Key = tuple[str, str]  # Benchmark and problem.
 Problems = Mapping[Key, Problem]
 
 
@@ -96,8 +93,7 @@ def draw_problems(
     rows: pl.LazyFrame, max_trajectories: int = MAX_TRAJECTORIES, max_tokens: int = MAX_TOKENS
 ) -> Drawing:
     """All problems, or as many as keep both limits, the benchmarks in turn and at least one of each. The order within a
-    benchmark is that of a hash of the problem's name: the same in every report, and blind to what became of the
-    problem."""
+    benchmark is that of a hash of the problem's name: the same in every report, blind to its results."""
     sizes = (
         rows.group_by(PROBLEM)
         .agg(pl.len().alias("trajectories"), sampled_tokens().cast(pl.Int64).sum().alias("tokens"))

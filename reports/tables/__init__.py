@@ -19,10 +19,10 @@ from reports.content import HIGH, LOW, ReportTable
 from reports.summary import partial
 from reports.wording import budget_text
 
-CI = ("ci_low", "ci_high")
-"""The bounds of a cell's accuracy."""
-DIFFERENCE = ("low", "high")
-"""The bounds of a difference."""
+CI = ("ci_low", "ci_high")  # The bounds of a cell's accuracy.
+DIFFERENCE = ("low", "high")  # The bounds of a difference.
+PLACE = ("benchmark", "model", "strategy")  # What a line is of.
+COUNTS = {"problems": "num_problems", "trajectories": "num_trajectories"}  # What it rests on.
 
 
 def table_of(name: str, title: str, caption: str, frame: pl.DataFrame, *signed: str) -> ReportTable | None:
@@ -35,18 +35,14 @@ def shown_cells(summary: pl.DataFrame) -> pl.DataFrame:
     mark = pl.when(partial()).then(pl.lit(" †")).otherwise(pl.lit(""))
     seeds = pl.when(pl.col("num_seeds") > 1).then(pl.format(" × {} seeds", "num_seeds")).otherwise(pl.lit(""))
     counts = pl.format("{} × {}{}{}", "num_problems", "num_samples", seeds, mark)
-    return (
-        summary.with_columns(counts=counts)
-        .sort("benchmark", *BUDGET, "model", nulls_last=True)
-        .select(
-            "benchmark",
-            "model",
-            budget=budget_text(),
-            **estimate("accuracy (%)", "avg_at_k", CI),
-            **estimate("tokens", "tokens_mean", scale=1),
-            **estimate("forced (%)", "forced_fraction"),
-            **{"problems × samples": "counts"},
-        )
+    cells = summary.with_columns(counts=counts).sort("benchmark", *BUDGET, "model", nulls_last=True)
+    return cells.select(
+        *("benchmark", "model"),
+        budget=budget_text(),
+        **estimate("accuracy (%)", "avg_at_k", CI),
+        **estimate("tokens", "tokens_mean", scale=1),
+        **estimate("forced (%)", "forced_fraction"),
+        **{"problems × samples": "counts"},
     )
 
 
@@ -64,9 +60,8 @@ def estimate(name: str, mean: str, bounds: tuple[str, str] | None = None, scale:
 
 def readable(frame: pl.DataFrame) -> pl.DataFrame:
     """By benchmark, then model, and strategies as words."""
-    return frame.sort("benchmark", "model", maintain_order=True).with_columns(
-        pl.col("strategy").str.replace_all("_", " ")
-    )
+    words = pl.col("strategy").str.replace_all("_", " ")
+    return frame.sort("benchmark", "model", maintain_order=True).with_columns(words)
 
 
 def grid(header: list[str], lines: list[list[str]]) -> Markdown:
@@ -76,18 +71,8 @@ def grid(header: list[str], lines: list[list[str]]) -> Markdown:
 
 
 PUBLISHED = pl.Schema(
-    {
-        "family": pl.String,
-        "model": pl.String,
-        "benchmark": pl.String,
-        "metric": pl.String,
-        "think_budget": pl.String,
-        "solution_budget": pl.String,
-        "tokens": pl.Int64,
-        "value": pl.Float64,
-        "source": pl.String,
-        "place": pl.String,
-    }
+    dict.fromkeys(("family", "model", "benchmark", "metric", "think_budget", "solution_budget"), pl.String)
+    | {"tokens": pl.Int64, "value": pl.Float64, "source": pl.String, "place": pl.String}
 )
 """One published number per row. Family is the released model that it is held against. A model "A>B" is a pair: A thinks
 and B solves. Budgets in tokens, or "unlimited"; tokens are a mean per response; both are null where the source does not

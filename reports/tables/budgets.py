@@ -11,7 +11,7 @@ from elastic_core.statistics.responses import SUFFICIENT, ResponseKind
 from elastic_core.statistics.which_budget import Reason
 from elastic_core.trajectory import CELL
 from reports.content import ReportTable
-from reports.tables import DIFFERENCE, estimate, readable, table_of
+from reports.tables import COUNTS, DIFFERENCE, PLACE, estimate, readable, table_of
 from reports.wording import budget_text
 
 _SHAPE = {"log-uniform": "uniform in log t", "uniform": "uniform in t"}
@@ -36,9 +36,8 @@ _MISSED = {
 }
 """What the rule says of budgets that are near enough."""
 _NEAR = pl.col("reason").replace_strict({str(reason): text for reason, text in _MISSED.items()}, default=None)
-_CLOSE = (
-    pl.when(pl.col("num_others") > 0).then(pl.format("{} of {}", "num_close", "num_others")).otherwise(pl.lit("none"))
-)
+_COUNTED = pl.format("{} of {}", "num_close", "num_others")
+_CLOSE = pl.when(pl.col("num_others") > 0).then(_COUNTED).otherwise(pl.lit("none"))
 
 
 def marginal(gains: pl.DataFrame) -> ReportTable | None:
@@ -46,9 +45,7 @@ def marginal(gains: pl.DataFrame) -> ReportTable | None:
     name = "points per 100 tokens"
     steps = pl.col("think_budget").cast(pl.String), pl.col("next_budget").cast(pl.String).fill_null("unlimited")
     frame = gains.select(
-        "benchmark",
-        "model",
-        "strategy",
+        *PLACE,
         pl.format("{} → {}", *steps).alias("thinking budget"),
         pl.col("tokens").alias("tokens before"),
         pl.col("next_tokens").alias("tokens after"),
@@ -70,8 +67,7 @@ def advice(budgets: pl.DataFrame, costs: pl.DataFrame, unit: str) -> ReportTable
     margin = f"{100 * budgets['margin'][0]:g} points"
     name, saved = "difference from unconstrained", "saved (%)"
     frame = budgets.join(costs, on=CELL, nulls_equal=True, how="left").select(
-        "benchmark",
-        "model",
+        *("benchmark", "model"),
         pl.col("verdict").alias(f"within {margin}"),
         pl.col("strategy").str.replace_all("_", " "),
         budget=budget_text(),
@@ -100,13 +96,10 @@ def falls(found: pl.DataFrame) -> ReportTable | None:
     """Where more tokens hurt. None where they do not."""
     name = "difference"
     frame = found.select(
-        "benchmark",
-        "model",
-        "strategy",
+        *PLACE,
         pl.format("{} → {}", "think_budget", "next_budget").alias("thinking budget"),
         **estimate(name, "difference", DIFFERENCE),
-        problems="num_problems",
-        trajectories="num_trajectories",
+        **COUNTS,
     )
     caption = (
         "The deepest fall of accuracy (avg@k) from a smaller thinking budget to a larger one, in points, paired by "
@@ -117,15 +110,7 @@ def falls(found: pl.DataFrame) -> ReportTable | None:
 
 def anytime(found: pl.DataFrame, distribution: Distribution) -> ReportTable | None:
     """Accuracy at a budget drawn at random. None without two limited budgets on a line."""
-    frame = found.select(
-        "benchmark",
-        "model",
-        "strategy",
-        **_LADDER,
-        **estimate("anytime accuracy (%)", "anytime"),
-        problems="num_problems",
-        trajectories="num_trajectories",
-    )
+    frame = found.select(*PLACE, **_LADDER, **estimate("anytime accuracy (%)", "anytime"), **COUNTS)
     caption = (
         f"The mean of accuracy over thinking budgets t, {_SHAPE[distribution]} between the smallest and the largest "
         "measured."
@@ -142,8 +127,7 @@ def anytime_compared(found: pl.DataFrame, distribution: Distribution) -> ReportT
         pl.col("strategy").str.replace_all("_", " "),
         **_LADDER,
         **estimate(name, "difference", DIFFERENCE),
-        problems="num_problems",
-        trajectories="num_trajectories",
+        **COUNTS,
     )
     caption = (
         f"The mean over thinking budgets t, {_SHAPE[distribution]}, of one model's accuracy minus the other's, at the "
@@ -155,17 +139,14 @@ def anytime_compared(found: pl.DataFrame, distribution: Distribution) -> ReportT
 def thinking(spent: pl.DataFrame) -> ReportTable | None:
     """What the thinking went into. None without a complete ladder of budgets."""
     frame = spent.select(
-        "benchmark",
-        "model",
-        "strategy",
+        *PLACE,
         budget=pl.when(responses=FREE).then(pl.lit("unlimited")).otherwise(budget_text()),
         **estimate("needed", "needed", scale=1),
         **estimate("overthinking", "overthinking", scale=1),
         **estimate("futile", "futile", scale=1),
         **estimate("starved (%)", "starved"),
         **estimate("solved within t (%)", "solved_within"),
-        problems="num_problems",
-        trajectories="num_trajectories",
+        **COUNTS,
     )
     caption = (
         "Thinking tokens per trajectory. b* of a problem is the smallest thinking budget such that this and every "
@@ -184,9 +165,7 @@ def responses(kinds: pl.DataFrame) -> ReportTable | None:
     if (kinds[ResponseKind.ANSWERED] == kinds["num_trajectories"]).all():
         return None
     frame = kinds.select(
-        "benchmark",
-        "model",
-        "strategy",
+        *PLACE,
         budget=budget_text(),
         **{kind: kind for kind in ResponseKind},
         trajectories="num_trajectories",
@@ -209,8 +188,7 @@ def responses(kinds: pl.DataFrame) -> ReportTable | None:
 def under_limit(under: pl.DataFrame, unit: str) -> ReportTable | None:
     """The most accurate cell under a limit of cost, in `unit`. None without cells that can be compared."""
     frame = under.select(
-        "benchmark",
-        "model",
+        *("benchmark", "model"),
         **{f"{unit}, at most": pl.col("limit")},
         run=_RUN,
         **{unit: pl.col("cost")},
@@ -233,8 +211,7 @@ def within_points(within: pl.DataFrame, unit: str) -> ReportTable | None:
     # Rounded up: it is shown to be within so many.
     nearest = pl.format("none; nearest: {} (within {})", _RUN, (-1000 * pl.col("low")).ceil() / 10)
     frame = _by_pick(within).select(
-        "benchmark",
-        "model",
+        *("benchmark", "model"),
         **{"points given up, at most": "points"},
         run=pl.when(pl.col("reason").is_null()).then(_RUN).otherwise(_NEAR.fill_null(nearest)),
         **{unit: pl.col("cost")},
@@ -246,8 +223,7 @@ def within_points(within: pl.DataFrame, unit: str) -> ReportTable | None:
         "without a limit, as in “Which budget to set”. If none is so near, the budget that comes nearest, and how many "
         "points it is shown to be within. The bounds are one-sided, 95 % each."
     )
-    title = "The cheapest within so many points"
-    return table_of("cheapest_within_points", title, caption, frame, name)
+    return table_of("cheapest_within_points", "The cheapest within so many points", caption, frame, name)
 
 
 def _by_pick(within: pl.DataFrame) -> pl.DataFrame:

@@ -16,8 +16,10 @@ from reports.summary import SEPARATE, SWAP, partial
 from reports.tables import (
     ACCURACY,
     CI,
+    COUNTS,
     DIFFERENCE,
     ITERATIVE,
+    PLACE,
     SWAPS,
     estimate,
     readable,
@@ -40,9 +42,8 @@ def model_comparison(summary: pl.DataFrame, ratings: pl.DataFrame, published: pl
     if cells.is_empty():
         return None
     frame, names = _across(cells, ratings)
-    counted = "; ".join(
-        f"{name}: {sampled(cells.filter(benchmark=name))}" for name in sorted(cells["benchmark"].unique())
-    )
+    by_name = cells.partition_by("benchmark", as_dict=True)
+    counted = "; ".join(f"{name}: {sampled(of)}" for (name,), of in sorted(by_name.items()))
     caption = (
         "Accuracy in percent of separate budgeting and of unconstrained responses. 95 % intervals: Clopper-Pearson"
         f"{'' if ratings.is_empty() else '; for ratings and percentiles a bootstrap over contests'}. {counted}."
@@ -109,8 +110,7 @@ def _beside(cells: pl.DataFrame, published: pl.DataFrame, caption: str) -> tuple
     if published.is_empty():
         return cells, caption
     theirs = published.select(
-        "benchmark",
-        "model",
+        *("benchmark", "model"),
         budget=stated_budget(),
         **{"accuracy (%)": pl.col("value")},
         source=pl.format("published: {}, {}", "source", "place"),
@@ -186,8 +186,7 @@ def paired(differences: pl.DataFrame, between: str, baseline: str) -> ReportTabl
         other,
         budget=budget_text(),
         **estimate(name, "difference", DIFFERENCE),
-        problems="num_problems",
-        trajectories="num_trajectories",
+        **COUNTS,
     )
     caption = "avg@k at equal budget, in points; 95 % t-intervals of the problems' differences."
     title = f"{'Models' if between == 'model' else 'Strategies'} against {plain(baseline)}"
@@ -195,14 +194,12 @@ def paired(differences: pl.DataFrame, between: str, baseline: str) -> ReportTabl
 
 
 def parallel(cells: pl.DataFrame, names: Sequence[str]) -> ReportTable | None:
-    """Thinking in parallel (`names`) beside separate budgeting, by the tokens that were sampled. None without such
-    cells."""
+    """Thinking in parallel (`names`) beside separate budgeting, by sampled tokens. None without such cells."""
     if cells.filter(pl.col("strategy").is_in(names)).is_empty():
         return None
     shown = cells.filter(pl.col("strategy").is_in([SEPARATE, *names]), pl.col("think_budget").is_not_null())
     frame = shown.sort("benchmark", "model", "tokens_mean").select(
-        "benchmark",
-        "model",
+        *("benchmark", "model"),
         pl.col("strategy").str.replace_all("_", " "),
         budget=budget_text(),
         **estimate("accuracy (%)", "avg_at_k", CI),
@@ -220,8 +217,7 @@ def parallel(cells: pl.DataFrame, names: Sequence[str]) -> ReportTable | None:
 
 
 def equal_tokens(by_strategy: pl.DataFrame, by_model: pl.DataFrame) -> ReportTable | None:
-    """Strategies and models against their baselines at equal tokens, both from `area_differences`. None without a
-    pair."""
+    """Strategies and models against their baselines at equal tokens, both from `area_differences`, if any."""
     pairs = pl.concat([by_strategy, by_model], how="diagonal")
     name = "difference (points)"
     words = (pl.col(side).str.replace_all("_", " ") for side in ("second", "first"))
@@ -231,8 +227,7 @@ def equal_tokens(by_strategy: pl.DataFrame, by_model: pl.DataFrame) -> ReportTab
         pl.coalesce("model", pl.col("strategy").str.replace_all("_", " ")).alias("of"),
         **estimate(name, "difference", DIFFERENCE),
         **{"tokens from": "from_tokens", "tokens to": "to_tokens"},
-        problems="num_problems",
-        trajectories="num_trajectories",
+        **COUNTS,
     )
     caption = (
         "A curve is accuracy over log2 of sampled tokens (thinking + solution), through all budgets of a strategy. The "
@@ -240,8 +235,7 @@ def equal_tokens(by_strategy: pl.DataFrame, by_model: pl.DataFrame) -> ReportTab
         "intervals: bootstrap over problems, paired. At an equal budget vanilla may think t + s tokens; here "
         "strategies are compared at what they spent."
     )
-    frame = frame.sort("benchmark", maintain_order=True)
-    return table_of("equal_tokens", EQUAL_TOKENS, caption, frame, name)
+    return table_of("equal_tokens", EQUAL_TOKENS, caption, frame.sort("benchmark", maintain_order=True), name)
 
 
 def templates(differences: pl.DataFrame, summary: pl.DataFrame) -> ReportTable | None:
@@ -253,8 +247,7 @@ def templates(differences: pl.DataFrame, summary: pl.DataFrame) -> ReportTable |
     joined = pairs.join(guided, on=cell, nulls_equal=True).join(spent, on=cell, nulls_equal=True)
     name = "difference from separate"
     frame = joined.sort(cell, nulls_last=True).select(
-        "benchmark",
-        "model",
+        *("benchmark", "model"),
         budget=budget_text(),
         **estimate("accuracy (%)", "avg_at_k", CI),
         # The pair is kept the other way round.
@@ -265,8 +258,7 @@ def templates(differences: pl.DataFrame, summary: pl.DataFrame) -> ReportTable |
             "written by us": "forced_tokens_mean",
             "tokens of separate": "separate_tokens",
         },
-        problems="num_problems",
-        trajectories="num_trajectories",
+        **COUNTS,
     )
     caption = (
         "ReasonFlux-Zero at equal budget; differences of accuracy (avg@k) in points, paired by problem. Tokens are "
@@ -286,8 +278,6 @@ def every_cell(summary: pl.DataFrame) -> ReportTable:
         **estimate("thinking tokens", "think_tokens_mean", scale=1),
         **estimate("solution tokens", "solution_tokens_mean", scale=1),
     }
-    frame = summary.select(
-        "benchmark", "model", "strategy", budget=budget_text(), **columns, problems="num_problems", k="num_samples"
-    )
+    frame = summary.select(*PLACE, budget=budget_text(), **columns, problems="num_problems", k="num_samples")
     caption = "Accuracy is avg@k. Forced: the share of thoughts whose think-end the pipeline wrote."
     return ReportTable("cells", "Every cell", caption, readable(frame))

@@ -11,7 +11,7 @@ from elastic_core.statistics.estimates import without_seed
 from elastic_core.statistics.which_budget import WITHIN
 from elastic_core.trajectory import CELL
 from reports.content import ReportParameters, ReportTable
-from reports.tables import CI, estimate, readable, table_of
+from reports.tables import CI, PLACE, estimate, readable, table_of
 from reports.wording import budget_text
 
 TOKENS_PROCESSED, MONEY = "tokens processed", "cost per million responses"
@@ -60,22 +60,17 @@ def costs(
         frame = frame.join(cells.rename(named), on=CELL, nulls_equal=True, how="left")
         for name, shown in (("mean", unit), ("p95", f"{unit}, p95")):
             columns |= estimate(shown, f"{name} {unit}", (f"{name}_low {unit}", f"{name}_high {unit}"), scale=1)
-    frame = frame.select(
-        "benchmark", "model", "strategy", budget=budget_text(), **columns, trajectories="num_trajectories"
-    )
+    frame = frame.select(*PLACE, budget=budget_text(), **columns, trajectories="num_trajectories")
     rates = "".join(f" {unit}: {_rates(by_model)}." for unit, by_model in models.items())
-    return ReportTable(
-        "costs", "What a response costs", f"Per response. {_WORK_MEANS}{rates} {_INTERVALS}", readable(frame)
-    )
+    caption = f"Per response. {_WORK_MEANS}{rates} {_INTERVALS}"
+    return ReportTable("costs", "What a response costs", caption, readable(frame))
 
 
 def _rates(by_model: Mapping[str, CostModel]) -> str:
     texts = {}
     for name, model in by_model.items():
-        text = (
-            f"{model.input:.4g} per input, {model.cached_input:.4g} per cached input and {model.output:.4g} per output"
-        )
-        texts[name] = f"{text} token" + (f", {model.turn:.4g} per turn" if model.turn else "")
+        text = f"{model.input:.4g} per input, {model.cached_input:.4g} per cached input and {model.output:.4g} per"
+        texts[name] = f"{text} output token" + (f", {model.turn:.4g} per turn" if model.turn else "")
     same = dict.fromkeys(texts.values())
     return next(iter(same)) if len(same) == 1 else "; ".join(f"{name} {text}" for name, text in texts.items())
 
@@ -91,15 +86,13 @@ def priced(summary: pl.DataFrame, costs: pl.DataFrame) -> pl.DataFrame:
 
 
 def frontier(priced: pl.DataFrame, advised: pl.DataFrame, unit: str) -> ReportTable | None:
-    """The cells on the frontier (`priced`), from the cheapest to the most accurate, and which of them are `advised`.
-    None of a single cell."""
+    """The cells on the frontier (`priced`), cheapest first, and which of them are `advised`. None of a single cell."""
     if priced.height < 2:
         return None
     mark = advised.filter(pl.col("verdict").is_in(WITHIN)).select(*CELL, advised=pl.lit("yes"))
     cells = priced.filter("frontier").join(mark, on=CELL, nulls_equal=True, how="left")
     frame = cells.sort("benchmark", "cost").select(
-        "benchmark",
-        "model",
+        *("benchmark", "model"),
         pl.col("strategy").str.replace_all("_", " "),
         budget=budget_text(),
         **estimate(unit, "cost", scale=1),

@@ -6,7 +6,7 @@ import polars as pl
 
 from elastic_core.statistics.stop_frontier import BUDGETED, ORACLE, best_rules
 from reports.content import ReportTable
-from reports.tables import estimate, table_of
+from reports.tables import COUNTS, estimate, table_of
 
 CAPTION = (
     "Each stop rule that no other one beats in both accuracy and cost, as measured, beside the fixed budgets. Probes: "
@@ -17,8 +17,7 @@ CAPTION = (
 
 
 def stop_rules(found: pl.DataFrame, unit: str) -> ReportTable | None:
-    """`outcomes` with benchmark and model: fixed budgets, the best rules, and the oracle. None where no rule can be
-    tried."""
+    """`outcomes` with benchmark and model: fixed budgets, the best rules, and the oracle. None without a rule."""
     if found.is_empty():
         return None
     shown = [
@@ -32,8 +31,7 @@ def stop_rules(found: pl.DataFrame, unit: str) -> ReportTable | None:
     )
     saved, difference, gain = "saved (%)", "difference from no budget", "gain over the mixture"
     frame = pl.concat(shown).select(
-        "benchmark",
-        "model",
+        *("benchmark", "model"),
         names.alias("budget or rule"),
         (100 * pl.col("accuracy")).alias("accuracy (%)"),
         **{unit: pl.col("cost")},
@@ -42,7 +40,6 @@ def stop_rules(found: pl.DataFrame, unit: str) -> ReportTable | None:
         **estimate(gain, "gain", ("gain_low", "gain_high")),
         probes=pl.col("probes"),
         **{"stopped (%)": 100 * pl.col("stopped")},
-        problems="num_problems",
-        trajectories="num_trajectories",
+        **COUNTS,
     )
     return table_of("stop_rules", "Stop rules against fixed budgets", CAPTION, frame, saved, difference, gain)

@@ -31,16 +31,11 @@ _log = logging.getLogger(__name__)
 
 LABEL = "elastic.label"
 _PARENT = "mlflow.parentRunId"
-_TABLES = "mlflow.loggedArtifacts"
-"""Tag that tells MLflow's pages which artifacts are tables."""
-_LARGEST_BATCH, _MOST_PARAMETERS = 1000, 100
-"""Metrics, and parameters, that MLflow takes in one request."""
-_LONGEST_TAG = 8000
-"""Characters."""
-Point = tuple[str, int, float]
-"""Of a metric: its name, a step, its value there."""
-_WEIGHTS = "elastic.weights"
-"""Tag of a model version: the fingerprint of its weights, configuration and tokenizer."""
+_TABLES = "mlflow.loggedArtifacts"  # Tag that tells MLflow's pages which artifacts are tables.
+_LARGEST_BATCH, _MOST_PARAMETERS = 1000, 100  # Metrics, and parameters, that MLflow takes in one request.
+_LONGEST_TAG = 8000  # Characters.
+Point = tuple[str, int, float]  # Of a metric: its name, a step, its value there.
+_WEIGHTS = "elastic.weights"  # Tag of a model version: the fingerprint of its weights, configuration and tokenizer.
 _CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 
 

@@ -19,8 +19,7 @@ from tasks.records import terminal
 from tasks.records.mlflow_tracker import Tracker
 
 _SECONDS_BETWEEN_UPDATES = 5
-_SECONDS_BETWEEN_LINES = 60
-"""Where there is no terminal to draw a bar in."""
+_SECONDS_BETWEEN_LINES = 60  # Where there is no terminal to draw a bar in.
 
 
 @dataclass
@@ -29,8 +28,7 @@ class Progress:
 
     artifact: UUID
     line: bars.Progress
-    first_seconds: float | None = None
-    """What starting takes: from the beginning to the first unit."""
+    first_seconds: float | None = None  # What starting takes: from the beginning to the first unit.
     began: float = field(default_factory=time.monotonic)
     updated: float = field(default_factory=time.monotonic)
     told: float = field(default_factory=time.monotonic)

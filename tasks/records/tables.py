@@ -25,8 +25,7 @@ from elastic_core.system.fingerprint import hash_files
 from reports.content import Asked
 from tasks.records.stage_directory import INPUTS, STORES, TABLE, Stage
 
-Problems = Mapping[tuple[str, str], Problem]
-"""By benchmark and id."""
+Problems = Mapping[tuple[str, str], Problem]  # By benchmark and id.
 
 
 def open_table(directory: Path) -> SweepTable:
@@ -67,8 +66,7 @@ def preset_directory(table: SweepTable) -> Path:
 
 
 def sweep_table(stage: Stage, engine: EngineParameters, endpoints: Mapping[str, Endpoint]) -> SweepTable:
-    """The table of a sweep's stage, with what it asks for. Raises UserError when another version of vLLM made its
-    rows."""
+    """The table of a sweep's stage, with what it asks for. UserError when another vLLM made its rows."""
     models = stage.inputs["models"]
     ours = {"vllm": vllm_version()} if models.keys() - endpoints.keys() else {}
     manifest = Manifest(
@@ -88,10 +86,8 @@ def sweep_table(stage: Stage, engine: EngineParameters, endpoints: Mapping[str, 
 
 
 class Measured(NamedTuple):
-    rows: pl.LazyFrame
-    """Of the problems that the sweep measures, and of each question once."""
-    problems: Problems
-    """These, as far as the data is still there."""
+    rows: pl.LazyFrame  # Of the problems that the sweep measures, and of each question once.
+    problems: Problems  # These, as far as the data is still there.
     repeated: Mapping[str, int]
     """By benchmark, how many problems were left out because they ask what another one asks."""
 

@@ -254,11 +254,11 @@ def test_memory_limits_of_control_groups(tmp_path: Path) -> None:
 
 
 def test_this_machine_can_be_checked_in_an_instant(tmp_path: Path) -> None:
-    findings = machine.check_machine(tmp_path / "not" / "yet", memory_bytes=1, disk_bytes=1)
+    findings = machine.check_machine(tmp_path / "not" / "yet", memory=1, disk=1)
     assert [finding.check for finding in findings[-2:]] == ["memory", "disk"]
     require(*findings[-2:])
     with pytest.raises(UserError, match="memory"):
-        require(*machine.check_machine(tmp_path, memory_bytes=2**60))
+        require(*machine.check_machine(tmp_path, memory=2**60))
 
 
 def test_main_s_status_tells_a_script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

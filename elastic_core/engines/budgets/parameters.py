@@ -13,18 +13,15 @@ from elastic_core.errors import UserError
 from elastic_core.models.marks import Marks
 from elastic_core.models.special_tokens import load_markers
 
-THINK, SOLUTION = "think_budget", "solution_budget"
-"""Names in a request's `vllm_xargs`."""
+THINK, SOLUTION = "think_budget", "solution_budget"  # Names in a request's `vllm_xargs`.
 ROOM, CLOSED = "elastic_room", "elastic_closed"
 """Names of ours beside them: how many tokens the engine must have room for, and whether the prompt has closed its
 thought, by one who has the prompt on the host."""
 DROP_ONE = f'drop it, or lift the budget with "vllm_xargs": {{"{THINK}": "{UNLIMITED}", "{SOLUTION}": "{UNLIMITED}"}}'
 """What to do about a field that goes with no budget, the server's default included."""
 _MOST = 2**31 - 1
-FIXED = "elastic-fixed"
-"""Header of a request whose budget a server under load is not to lower: true."""
-KEY = "elastic"
-"""In vLLM's `additional_config`, which every process of an engine gets."""
+FIXED = "elastic-fixed"  # Header of a request whose budget a server under load is not to lower: true.
+KEY = "elastic"  # In vLLM's `additional_config`, which every process of an engine gets.
 OLDEST, V2_FROM, UNKNOWN_FROM = (0, 24), (0, 31), (0, 34)
 """Versions of vLLM whose interfaces were read; from the second on a GPU's runner is V2."""
 
@@ -113,8 +110,7 @@ def installed_runner(device: Literal["cpu", "cuda"]) -> Runner:
 
 
 def runner(version: str, device: Literal["cpu", "cuda"]) -> Runner:
-    """The runner that keeps budgets in this version of vLLM, like "0.29.0". Raises UserError when that version's
-    interface is not known."""
+    """The runner that keeps budgets in this version of vLLM, like "0.29.0". UserError when its interface is unknown."""
     number = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if not OLDEST <= number < UNKNOWN_FROM:
         first, end = (".".join(map(str, bound)) for bound in (OLDEST, UNKNOWN_FROM))

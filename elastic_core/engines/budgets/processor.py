@@ -121,8 +121,7 @@ class Schedule:
         self._place(second, one)
 
     def step(self, is_present: Callable[[int], bool] = lambda index: True) -> list[tuple[int, int]]:
-        """One decoding step: index and forced token of every due row. A due row that is not present is `away`, until
-        `wake`."""
+        """One decoding step: index and forced token of every due row. An absent one is `away`, until `wake`."""
         forced = []
         for row in self._buckets.pop(self._now, ()):
             row.step = None

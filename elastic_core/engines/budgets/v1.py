@@ -25,8 +25,7 @@ class SeparateBudgets(LogitsProcessor):
         return False
 
     def update_state(self, batch_update: BatchUpdate | None) -> None:
-        """Follow rows through the batch. Outputs are not read here: with asynchronous scheduling they still end in
-        -1."""
+        """Follow rows through the batch. No output is read: with asynchronous scheduling it still ends in -1."""
         if batch_update is None:
             return
         schedule = self._schedule

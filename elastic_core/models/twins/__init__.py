@@ -36,15 +36,11 @@ _FILES = (*files.TOKENIZER_FILES, "generation_config.json", "special_tokens_map.
 
 ANSWERS = ("\\boxed{1}", "\\boxed{2}", "```python\nprint(3)\n```", "```python\nprint(4)\n```")
 """What it writes after a thought: truths of the rows that stand in for data sets (stand_in.py)."""
-_FIRST_WORDS = (" the", " so", " we")
-"""What it begins a thought with."""
-_MEAN_THOUGHT = 16
-"""Tokens until it closes a thought by itself, at temperature 0.6."""
+_FIRST_WORDS = (" the", " so", " we")  # What it begins a thought with.
+_MEAN_THOUGHT = 16  # Tokens until it closes a thought by itself, at temperature 0.6.
 _TEMPERATURE = 0.6
-_SCALE = 0.1
-"""Deviation of random weights in the embeddings."""
-_STRENGTH = 4.0
-"""Of a token's own dimension in its embedding; the constant is 1."""
+_SCALE = 0.1  # Deviation of random weights in the embeddings.
+_STRENGTH = 4.0  # Of a token's own dimension in its embedding; the constant is 1.
 
 
 _EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
@@ -59,8 +55,7 @@ class Size(NamedTuple):
     head: int
 
 
-SMALL = Size(layers=2, width=64, head=32)
-"""vLLM's attention on a CPU takes heads of 32 or more."""
+SMALL = Size(layers=2, width=64, head=32)  # vLLM's attention on a CPU takes heads of 32 or more.
 
 
 @dataclass(frozen=True)
@@ -141,8 +136,7 @@ def make_twin(model: str, origin: Origin, directory: Path, *, seed: int = 0, siz
         twin = twin.to(torch.bfloat16)
         config.save_pretrained(temporary)
         teach(twin, *load_markers(temporary))
-        generation = twin.generation_config
-        twin.generation_config = generation.from_pretrained(temporary)
+        twin.generation_config = twin.generation_config.from_pretrained(temporary)
         twin.save_pretrained(temporary)
 
 
@@ -266,8 +260,7 @@ def _encoded(tokenizer: Any, text: str) -> list[int]:
 
 
 def family_of(model: str) -> Family:
-    """The family with the longest beginning of the name of a model of the hub, OWNER/NAME. Raises UserError when no
-    family has it."""
+    """The family with the longest beginning of a hub model's name, OWNER/NAME. Raises UserError when none has it."""
     name = model.rpartition("/")[2].lower()
     beginnings = {beginning: family for family in families() for beginning in family.models}
     if found := [beginning for beginning in beginnings if name.startswith(beginning.lower())]:
@@ -291,8 +284,7 @@ def build_tokenizer(family: Family) -> Any:
     tokens = dict.fromkeys([*sorted(pre_tokenizers.ByteLevel.alphabet()), *map("".join, merges)])
     # The rest of the vocabulary are tokens that no text has.
     unused = (f"Ġunused{i}" for i in range(len(tokens), family.vocabulary))
-    vocabulary = {token: i for i, token in enumerate([*tokens, *unused])}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    tokenizer = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate([*tokens, *unused])}, merges=merges))
     # Cuts text into pieces that merges stay within, as Qwen2.5's: words, digits, punctuation, line ends.
     words = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     others = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"

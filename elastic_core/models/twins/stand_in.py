@@ -19,8 +19,7 @@ from elastic_core.data.registry import stand_in_file
 from elastic_core.errors import UserError
 from elastic_core.system.files import replacing
 
-ROWS = 16
-"""Of every data set."""
+ROWS = 16  # Of every data set.
 Row = dict[str, Any]
 
 

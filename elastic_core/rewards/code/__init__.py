@@ -121,17 +121,15 @@ def _run_stdin(program: str, truth: CodeTruth) -> None:
         clock = _Clock(truth, sandbox)
         sandbox.send(program.encode("utf-8", "surrogatepass"), clock.next())
         for test in truth.tests:
-            output = _print(sandbox, test, clock.next())
-            _require_same(same_output, output, test.output, truth)
+            _require_same(same_output, _print(sandbox, test, clock.next()), test.output, truth)
 
 
 def _require_same(same: Callable[..., bool], given: Any, expected: Any, truth: CodeTruth) -> None:
-    # Whether the problem means floats takes a look at all tests, so only where it matters.
-    if same(given, expected) or (
-        same(given, expected, floats=True) and any(has_floats(test.output) for test in truth.tests)
-    ):
+    if same(given, expected):
         return
-    raise ProgramFailed(GradeStatus.WRONG, "not what is expected")
+    # Whether the problem means floats takes a look at all tests, so only where it matters.
+    if not same(given, expected, floats=True) or not any(has_floats(test.output) for test in truth.tests):
+        raise ProgramFailed(GradeStatus.WRONG, "not what is expected")
 
 
 def _print(sandbox: Sandbox, test: CodeTest, deadline: float) -> bytes:
@@ -280,8 +278,7 @@ def same_value(given: Any, expected: Any, *, floats: bool = False) -> bool:
     """Compare what a function returned (types of JSON, and tuples, which are lists) with a value of JSON, deeply.
 
     A number is met by a number of the same value, and by any within `TOLERANCE` (1e-6, absolute or relative) where the
-    expected one is a float; NaN by NaN. True is not 1. With `floats`, an expected integer is met by any float within
-    the tolerance.
+    expected one is a float; NaN by NaN. True is not 1. With `floats`, an integer is met by such a float.
     """
     if isinstance(expected, list):
         if not isinstance(given, list | tuple) or len(given) != len(expected):

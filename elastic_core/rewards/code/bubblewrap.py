@@ -117,8 +117,7 @@ def null_device() -> Path:
 def needed_libraries(folders: tuple[Path, ...]) -> Libraries:
     """The C libraries of the machine that Python, its standard library and the modules in these folders need: no others
     are there in the sandbox. OSError when `ldd` cannot be run."""
-    modules = (_STANDARD_LIBRARY / "lib-dynload").glob("*.so")
-    used = [module for module in modules if not module.name.startswith(UNUSED)]
+    used = [module for module in (_STANDARD_LIBRARY / "lib-dynload").glob("*.so") if not module.name.startswith(UNUSED)]
     used += [file for folder in folders for file in folder.rglob("*.so")]
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     said = subprocess.run(["ldd", PYTHON, *used], capture_output=True, text=True, env=environment).stdout
@@ -181,12 +180,6 @@ def _limits(limits: Limits) -> list[str]:
     limit on them would not be the sandbox's own."""
     major, minor = platform.release().split(".")[:2]
     counts_processes = (int(major), int("".join(filter(str.isdigit, minor)))) >= (5, 14)
-    return [
-        str(limits.memory),
-        str(int(limits.cpu_seconds) + 1),
-        str(MAX_BYTES),
-        str(_MAX_OPEN_FILES),
-        str(MAX_PROCESSES) if counts_processes else "none",
-        "0",
-        program_filter().hex(),
-    ]
+    processes = MAX_PROCESSES if counts_processes else "none"
+    given = limits.memory, int(limits.cpu_seconds) + 1, MAX_BYTES, _MAX_OPEN_FILES, processes, 0
+    return [*map(str, given), program_filter().hex()]

@@ -109,8 +109,7 @@ class Sandbox:
         self.close()
 
     def ready(self) -> None:
-        """Wait until it has started, or SandboxFailed. Before that nothing of a program is inside; after it, every
-        failure is the program's."""
+        """Wait until it has started, or SandboxFailed. Before that no program is inside; later failures are its own."""
         try:
             answer = self._first_frame(self.now() + START_SECONDS)
         except ProgramFailed as failure:

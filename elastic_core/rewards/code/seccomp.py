@@ -7,9 +7,8 @@ where the grader is root and the file a device, that is the machine's; it says w
 called (statmount); or it opens much of the kernel to a program that has no use for it (namespaces, mounts, sockets,
 keys, io_uring, Landlock). Denied calls fail with EPERM; calls newer than this list with ENOSYS, as on an older kernel.
 
-A second filter, for the program itself, denies new processes, as root's number of them is limited by nothing else that
-is there everywhere; and sendmsg: descriptors on their way are counted by user, and where too many are, no other sandbox
-could send its first.
+A second filter, for the program itself, denies new processes, as nothing else limits root's number everywhere; and
+sendmsg: descriptors on their way are counted by user, and where too many are, no other sandbox could send its first.
 """
 
 from __future__ import annotations
@@ -115,8 +114,7 @@ def system_call_filter(machine: str | None = None) -> bytes:
 
 
 def program_filter(machine: str | None = None) -> bytes:
-    """A further filter, under which a process starts threads and no processes, and sends no descriptors; `machine` as
-    in `system_call_filter`."""
+    """A further filter, under which a process starts threads and no processes, and sends no descriptors."""
     numbers = _MACHINES[machine or platform.machine()]
     return _filter(numbers, [], (*numbers.forks, *numbers.sends_descriptors), (_ANY_BIT, 1, 0, _THREAD))
 

@@ -93,8 +93,7 @@ def score(problems: Mapping[str, float | None], results: Mapping[str, Sequence[b
     """What the model has after its first `MAX_ATTEMPTS` attempts at each problem; `results` by index, in order.
 
     The first success counts and ends the attempts; each failure before it costs POINTS_PER_FAILURE of the problem's
-    points, down to 0, or PENALTY_PER_FAILURE. An unsolved problem costs nothing. Indices that are not among
-    `problems` are ignored.
+    points, down to 0, or PENALTY_PER_FAILURE. An unsolved problem costs nothing. Others than `problems` do not count.
     """
     points, penalty = 0.0, 0.0
     for index in problems.keys() & results.keys():
@@ -111,8 +110,7 @@ def score(problems: Mapping[str, float | None], results: Mapping[str, Sequence[b
 
 
 def rank(own: Score, standings: Standings) -> int:
-    """The rank that the score would have had: as many as are not worse, at least 1. Solving nothing is last, also where
-    many solve nothing."""
+    """The rank that the score would have had: as many as are not worse, at least 1. Solving nothing is always last."""
     ahead = standings.points > own.points
     level = standings.points == own.points
     return max(1, int(np.sum(ahead | (level & (standings.penalties <= own.penalty)))))
@@ -142,16 +140,12 @@ def percentile(rating: float, users: Mapping[int, int]) -> float:
 
 
 def rating(
-    results: Mapping[str, Sequence[bool]],
-    standings: Mapping[int, Standings],
-    users: Mapping[int, int],
+    results: Mapping[str, Sequence[bool]], standings: Mapping[int, Standings], users: Mapping[int, int]
 ) -> CodeforcesRating | None:
-    """The model's rating over all contests that its problems belong to; None where none of them can be used: no
-    standings, unrated, or too few participants.
+    """The model's rating over all contests that its problems belong to; None without a rated one of known standings.
 
-    The k samples of a problem are attempts in their order, so that this measures pass@k with a price: one success among
-    the first min(k, `MAX_ATTEMPTS`) is enough, and failures before it cost points. Ratings from different k are not
-    comparable.
+    The k samples of a problem are attempts in their order, so this is pass@k with a price: one success among the first
+    min(k, `MAX_ATTEMPTS`) is enough, failures before it cost points. Different k are not comparable.
 
     The interval is a percentile bootstrap over contests (NUM_RESAMPLES, seeded). It knows how contests differ, not how
     samples of one problem do. One contest bounds nothing.

@@ -70,9 +70,8 @@ class _Saved(BaseModel):
 
 
 def from_api(standings: Any, rating_changes: Any) -> Standings:
-    """The `result` of contest.standings and of contest.ratingChanges as one, for those who took part officially and
-    whose rating the contest changed (of a team its first member). ValueError names what is missing; NoData when no
-    participant was rated."""
+    """The `result` of contest.standings and of contest.ratingChanges as one, for official participants whose rating it
+    changed (of a team its first member). ValueError names what is missing; NoData when none was rated."""
     try:
         before = {change["handle"]: change["oldRating"] for change in rating_changes}
         official = [row for row in standings["rows"] if row["party"]["participantType"] == "CONTESTANT"]
@@ -151,8 +150,7 @@ class Client:
     _last: float = -np.inf
 
     def call(self, method: str, contest: int) -> Any:
-        """The result of a method for a contest. NoData when the API says that the contest has none; DownloadError when
-        it cannot be reached or refuses."""
+        """A method's result for a contest. NoData when it has none; DownloadError when the API is away or refuses."""
         again = retrying(lambda error: isinstance(error, _Transient), NUM_ATTEMPTS, FIRST_WAIT)
         return again(self._ask, method, contest)
 

@@ -130,8 +130,7 @@ class Pool:
 class Worker:
     """A process that has forked another one, which does the work. Ready when constructed; for one thread at a time.
 
-    `pid` is that of the process that works, and None while another one is being forked. WorkerDied when it does not
-    start.
+    `pid` is that of the process that works, None while one is being forked. WorkerDied when it does not start.
     """
 
     def __init__(self) -> None:

@@ -136,8 +136,7 @@ def _close(answer: Number, accepted: Number, tolerance: float | None) -> bool:
 
 
 def _unwrapped(text: str, depth: int) -> str:
-    r"""Without the brackets around a single thing: `(C)`, and `\text{…}` around all of it. A set is not its element
-    where it is in another."""
+    r"""Without brackets around a single thing: `(C)`, and `\text{…}` around it. A set in a set is not its element."""
     for _ in range(MAX_DEPTH if text.endswith((")", "]", "}")) else 0):
         if match := re.fullmatch(r"\\text\{\(([^{}()]*)\)\}", text):
             text = rf"\text{{{match[1]}}}"
@@ -191,8 +190,7 @@ def _equal_words(answer: str, accepted: str) -> bool | None:
 def _equal_groups(answer: Group, accepted: Group, equal: _Equal) -> bool | None:
     """Whether two groups have the same parts, in the same order where order matters.
 
-    A bare list may stand for a tuple, and a tuple for a column or a row; nothing but an interval for an interval that
-    has one of its ends.
+    A bare list may stand for a tuple, and a tuple for a column or a row; only an interval for one with one of its ends.
     """
     kinds = {answer.brackets, accepted.brackets}
     if "matrix" in kinds:

@@ -194,8 +194,7 @@ def _without_braces(text: str) -> str:
 
 
 def number(text: str) -> Number | None:
-    """The number that a normal text is: integers, decimals, also periodic ones, powers of ten, fractions and
-    mixed numbers.
+    """The number that a normal text is: integers, decimals, periodic ones, powers of ten, fractions, mixed ones.
 
     Commas group digits where they can: `1,000` is a thousand. Of a million digits none is read, and no power of ten
     has more than three digits in its exponent.

@@ -1,8 +1,7 @@
 """A process that compares answers by computer algebra (math-verify), one at a time: `python -m` this module.
 
 It imports what that takes and forks a child, which reads requests from standard input and writes verdicts to standard
-output, a line of JSON each. The process that started it holds the clock, and asks by a signal for another child when
-one takes too long.
+output, a line of JSON each. Its parent holds the clock, and asks by a signal for another child when one is too slow.
 
 Nothing here evaluates Python. math-verify's parser of plain expressions, which does, is not used. Its LaTeX parser
 builds sympy objects by itself, but gives the digits of a number to sympy, which reads all text by `eval`; that one
@@ -114,8 +113,7 @@ _NUMBER_CODE = re.compile(r"(Integer|Float) \('?([0-9.]+)'? \)")
 
 
 def _number_of_code(code: str, *_: Any) -> Any:
-    """What sympy's generated code for a number means, exactly: a decimal is a fraction. Any other code is a
-    ValueError."""
+    """What sympy's generated code for a number means, exactly: a decimal is a fraction. Else a ValueError."""
     import sympy
 
     match = _NUMBER_CODE.fullmatch(code)

@@ -39,8 +39,7 @@ _RESUMED = re.compile(rf"step:\d+ - {STEP}:\S+\s*$")
 
 
 class Machine(NamedTuple):
-    """The GPUs that this process may use, none where the CPU form is tried, and the commit of this code, with "+" where
-    files differ from it."""
+    """The GPUs that this process may use, none for the CPU form, and this code's commit, "+" where files differ."""
 
     gpus: list[Gpu]
     commit: str
@@ -156,9 +155,8 @@ def _table(rows: Sequence[Mapping[str, str]]) -> str:
 
 
 def judge(metrics: pl.DataFrame, expected: int) -> tuple[str, list[dict[str, str]]]:
-    """A sentence about a training by its metrics (columns step, name, value), and a row for each step. Raises UserError
-    when one of the `expected` steps or metrics is missing, a gradient is not finite, or sampler and trainer do not
-    agree."""
+    """A sentence about a training by its metrics (columns step, name, value), and a row for each step. UserError when
+    one of the `expected` steps or metrics is missing, a gradient is not finite, or sampler and trainer disagree."""
     steps: dict[int, dict[str, float]] = {}
     for step, name, value in metrics.select("step", "name", "value").sort("step").iter_rows():
         if step > 0 and name in COLUMNS:  # Before the first is only a validation.

@@ -39,20 +39,17 @@ from flows.runtime.environment import runs_directory
 from flows.runtime.settings import Settings
 from tasks.records.stage_directory import METRICS, TABLE
 
-EVIDENCE, WORK = "gpu-evidence", "gpu-check"
-"""Directories of what is kept, and of what it was made with."""
+EVIDENCE, WORK = "gpu-evidence", "gpu-check"  # Directories of what is kept, and of what it was made with.
 BENCH = "tests.bench.bench_gpu"
 NO_GPU = "no GPU here"
 PRESET = "e1-math-1.5b"
 STEPS, KILLED_AFTER = 5, 2
 BENCHMARKS = ("aime-2024", "math500")
-PROBLEMS, SAMPLES = 30, 4
-"""Of both benchmarks together, and of each problem."""
+PROBLEMS, SAMPLES = 30, 4  # Of both benchmarks together, and of each problem.
 GPU_TWIN = Size(layers=4, width=512, head=128)
 """Larger than a rehearsal's, so that a GPU has something to compute; with the heads of the real model."""
 _PER_GPU = ("train.gpus_per_node", "engine.data_parallel_size")
-_FREED_SECONDS = 120
-"""How long the memory of a killed process may take to be free again."""
+_FREED_SECONDS = 120  # How long the memory of a killed process may take to be free again.
 
 
 def gpu_check(say: Callable[[str], None]) -> tuple[str, bool]:
@@ -78,8 +75,7 @@ def gpu_check(say: Callable[[str], None]) -> tuple[str, bool]:
     for record in run_steps(steps, evidence / "steps", where=machine.name, commit=machine.commit, say=say):
         records.append(record)
         write_summary(evidence, known, records, len(steps))
-    told = f"{conclusion(records, len(steps))} {evidence / FILE}"
-    return told, all(record.verdict != "failed" for record in records)
+    return f"{conclusion(records, len(steps))} {evidence / FILE}", all(record.verdict != "failed" for record in records)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,4 @@
-"""Checks the gradient of training: models sharded over FSDP2 ranks as in verl's engine, with its fused loss, against
-the plain model in one process.
+"""Checks the gradient of training: models sharded as in verl's engine, with its fused loss, against the plain model.
 
     python -m flows.commands.checks.gradients --device cpu --ranks 2 DIRECTORY
 
@@ -55,9 +54,8 @@ def problems(checked: Mapping[str, Checked], device: Literal["cpu", "cuda"]) -> 
             wrong = {name: error for name, error in errors.items() if not error < TOLERANCE[device]}
             if wrong:
                 worst = max(wrong, key=wrong.__getitem__)
-                found.append(
-                    f"{model}: the gradient of {worst} is {wrong[worst]:.1%} wrong (micro-batches communicated: {how})"
-                )
+                told = f"the gradient of {worst} is {wrong[worst]:.1%} wrong (micro-batches communicated: {how})"
+                found.append(f"{model}: {told}")
         if not each["saved"]:
             found.append(f"{model}: shards that were saved and loaded are not the model")
     return found
@@ -88,8 +86,7 @@ def _write_model(checkpoint: Path, family: str, tied: bool, ranks: int) -> None:
         log_probs = (model(input_ids=ids).logits / TEMPERATURE).log_softmax(-1)
         # As verl has it: the last position is scored against the first token, and masked later.
         log_probs.gather(-1, ids.roll(-1, -1).unsqueeze(-1)).sum().backward()
-    gradients = {name: weight.grad / ranks for name, weight in model.named_parameters()}
-    torch.save(gradients, checkpoint / _GRADIENTS)
+    torch.save({name: weight.grad / ranks for name, weight in model.named_parameters()}, checkpoint / _GRADIENTS)
 
 
 def _run_rank(rank: int, ranks: int, device: Literal["cpu", "cuda"], directory: Path) -> None:

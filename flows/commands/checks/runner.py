@@ -1,5 +1,4 @@
-"""Runs a list of steps (`elastic rehearse`, `elastic gpu-check`) in order and keeps a record of each: what has passed
-is not repeated."""
+"""Runs a list of steps (`elastic rehearse`, `elastic gpu-check`) and records each: what has passed is not repeated."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ from elastic_core.system.processes import end_with_parent, kill_tree
 from elastic_core.system.retry import wait_until
 from flows.runtime.environment import RUNS_VARIABLE
 
-_SHOWN = 300
-"""Characters of a log's line."""
+_SHOWN = 300  # Characters of a log's line.
 _ERROR = re.compile(r"error: |^[\w.]*(Error|Exception|Failed|Lost|Exit)\b.*:")
 """A sentence for the user, or the last line of a traceback."""
 

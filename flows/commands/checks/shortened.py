@@ -28,8 +28,7 @@ from tasks.records.stage_directory import SOURCES, USER_DATASETS
 
 BUDGET, SMALLER = "24+16", "8+16"
 PROMPT_TOKENS = 512
-CONTEXT = 2048
-"""Of engines: a problem of Codeforces, with a tokenizer that has few merges, and room for templates."""
+CONTEXT = 2048  # Of engines: a problem of Codeforces, with a tokenizer that has few merges, and room for templates.
 _SHORT = tomllib.loads(Path(__file__).with_name("rehearsal.toml").read_text(encoding="utf-8"))
 STEPS: int = _SHORT["train"]["steps"]
 _LARGEST_BYTES = 8 << 20

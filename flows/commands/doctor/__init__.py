@@ -1,7 +1,6 @@
 """`elastic doctor`: can this machine run the pipeline? One sentence per check, and what to do where it cannot.
 
-Each `check_*` judges values it is given. Checks that import torch, transformers or verl run in processes of their own,
-beside the others.
+Each `check_*` judges values it is given. Those that import torch, transformers or verl run in processes of their own.
 """
 
 from __future__ import annotations
@@ -195,8 +194,7 @@ def _last_line(output: str) -> str:
 
 def check_plugin(status: int, output: str) -> Finding:
     """verl itself hides a plugin that fails to load."""
-    problem = f"does not load ({_last_line(output)}): run `make install`"
-    return judged("verl plugin", status == 0, "loads", problem)
+    return judged("verl plugin", status == 0, "loads", f"does not load ({_last_line(output)}): run `make install`")
 
 
 def check_template(name: str, status: int, output: str) -> Finding:

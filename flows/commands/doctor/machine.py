@@ -17,27 +17,21 @@ from elastic_core.errors import UserError
 GIB = 2**30
 PROJECT = "elastic-reasoning"
 LOCKS = Path(__file__).resolve().parents[3] / "infra" / "requirements"
-_NOT_LOCKED = {PROJECT, "pip"}
-"""In every environment, and in no lock."""
+_NOT_LOCKED = {PROJECT, "pip"}  # In every environment, and in no lock.
 Build = Literal["cpu", "gpu"]
-NEEDED_MEMORY_BYTES = 10 * GIB
-"""Ray, verl's trainer and vLLM side by side, with the miniature model."""
-NEEDED_DISK_BYTES = 4 * GIB
-"""Checkpoints, tables and databases of the embedded preset, with room to run it again."""
-NEEDED_SHARED_MEMORY_BYTES = 2 * GIB
-"""Ray's object store lives in /dev/shm, or on the disk if that is too small."""
+Level = Literal["ok", "warning", "failure"]
+NEEDED_MEMORY_BYTES = 10 * GIB  # Ray, verl's trainer and vLLM side by side, with the miniature model.
+NEEDED_DISK_BYTES = 4 * GIB  # Checkpoints, tables and databases of the embedded preset, with room to run it again.
+NEEDED_SHARED_MEMORY_BYTES = 2 * GIB  # Ray's object store lives in /dev/shm, or on the disk if that is too small.
 
 
 class Finding(NamedTuple):
     check: str
-    level: Literal["ok", "warning", "failure"]
-    message: str
-    """One sentence; unless all is well it ends with what to do."""
+    level: Level
+    message: str  # One sentence; unless all is well it ends with what to do.
 
 
-def judged(
-    check: str, well: bool, found: str, problem: str, level: Literal["warning", "failure"] = "failure"
-) -> Finding:
+def judged(check: str, well: bool, found: str, problem: str, level: Level = "failure") -> Finding:
     return Finding(check, "ok", found) if well else Finding(check, level, problem)
 
 
@@ -47,19 +41,17 @@ def require(*findings: Finding) -> None:
         raise UserError("; ".join(failures))
 
 
-def check_machine(
-    runs: Path, memory_bytes: int = NEEDED_MEMORY_BYTES, disk_bytes: int = NEEDED_DISK_BYTES
-) -> list[Finding]:
-    """Processor, memory and disk, in milliseconds."""
+def check_machine(runs: Path, memory: int = NEEDED_MEMORY_BYTES, disk: int = NEEDED_DISK_BYTES) -> list[Finding]:
+    """Processor, memory and disk, against so many bytes, in milliseconds."""
     import psutil
 
-    memory = psutil.virtual_memory()
-    total = min(memory.total, cgroup_memory_limit() or memory.total)
+    there = psutil.virtual_memory()
+    total = min(there.total, cgroup_memory_limit() or there.total)
     existing = next(path for path in (runs, *runs.resolve().parents) if path.exists())
     return [
         *([check_processor(processor_flags())] if installed_build() == "cpu" else []),
-        check_memory(total, memory.available, memory_bytes),
-        check_disk(shutil.disk_usage(existing).free, runs, disk_bytes),
+        check_memory(total, there.available, memory),
+        check_disk(shutil.disk_usage(existing).free, runs, disk),
     ]
 
 
@@ -71,8 +63,7 @@ def check_processor(flags: frozenset[str]) -> Finding:
 
 
 def check_cores(cores: int) -> Finding:
-    problem = "only one core: use two or more for speed"
-    return judged("cores", cores >= 2, f"{cores} cores", problem, "warning")
+    return judged("cores", cores >= 2, f"{cores} cores", "only one core: use two or more for speed", "warning")
 
 
 def check_memory(total: int, available: int, needed: int = NEEDED_MEMORY_BYTES) -> Finding:

@@ -23,8 +23,7 @@ _OLDEST_DRIVER = {12: 525, 13: 580}
 """By CUDA's major version: NVIDIA's oldest driver for all minor ones (release notes, "minor version compatibility")."""
 _CUDA = ("cuda-toolkit", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12")
 """Distributions with the version of the lock's CUDA."""
-_FREE_SHARE = 0.9
-"""Of a GPU's memory; with less, someone else uses it."""
+_FREE_SHARE = 0.9  # Of a GPU's memory; with less, someone else uses it.
 _MORE_NODES = "add nodes with `ray start --address=HOST:6379`"
 
 
@@ -72,8 +71,7 @@ def cuda_version(installed: Mapping[str, str]) -> int | None:
 def check_gpus(
     build: Build, gpus: Sequence[Gpu], demands: Sequence[GpuDemand], cuda: int | None = None, on_cluster: bool = False
 ) -> list[Finding]:
-    """Whether stages, one after the other, can run on the GPUs that this process may use; nothing where none needs one.
-    `cuda` is of `cuda_version`."""
+    """Whether stages, one after the other, can run on the GPUs of this process; nothing where none needs one."""
     if not demands and (build == "cpu" or on_cluster):
         return []
     if build == "gpu":
@@ -168,8 +166,7 @@ def check_prefect(url: str | None) -> Finding:
 
 def _check_server(check: str, url: str, variable: str, without: str) -> Finding:
     problem = f"{url} does not answer: start it with `elastic up`, or `unset {variable}` {without}"
-    there = answers(f"{url.rstrip('/')}/health", proxies=True)
-    return judged(check, there, f"{url} answers", problem)
+    return judged(check, answers(f"{url.rstrip('/')}/health", proxies=True), f"{url} answers", problem)
 
 
 def check_ray(dashboard: str, nodes: list[tuple[int, int]] | None, needed: Resources | None) -> Finding:

@@ -37,10 +37,8 @@ if TYPE_CHECKING:
 
 
 PASSWORD_VARIABLE = "ELASTIC_PLAYGROUND_PASSWORD"
-MIN_PASSWORD = 12
-"""Characters of a password that is to keep others out."""
-CLIENT_LOGINS, ALL_LOGINS = 5, 60
-"""Logins that are tried in a minute: by one address, and by all together."""
+MIN_PASSWORD = 12  # Characters of a password that is to keep others out.
+CLIENT_LOGINS, ALL_LOGINS = 5, 60  # Logins that are tried in a minute: by one address, and by all together.
 
 _HEADERS = {
     # Gradio renders its components with functions made of text. Nothing is fetched from, or sent to, any other host.
@@ -179,8 +177,7 @@ def application(session: Session, password: str | None, token: str | None) -> Gu
 
 
 def read_password(file: Path | None) -> str | None:
-    """The first line of the file, else PASSWORD_VARIABLE, else None. Raises UserError when it cannot be read or is too
-    short."""
+    """The first line of the file, else PASSWORD_VARIABLE, else None. UserError when it is unreadable or too short."""
     try:
         password = os.environ.get(PASSWORD_VARIABLE, "") if file is None else file.read_text().partition("\n")[0]
     except (OSError, UnicodeDecodeError) as error:

@@ -19,8 +19,7 @@ from flows.commands.playground import PlaygroundParameters
 from flows.runtime.inputs import Inputs
 from flows.runtime.models import Models
 
-NUM_GENERATED = 100
-"""Problems of each level of the miniature that are offered where no benchmark is built."""
+NUM_GENERATED = 100  # Problems of each level of the miniature that are offered where no benchmark is built.
 FIRST_STRATEGIES = ("vanilla", "budget_forcing", "separate")
 _STRATEGY_LABELS = {
     "vanilla": "vanilla: cut after t + s",
@@ -121,12 +120,8 @@ def read_problem(
 def read_whole(number: Any, name: str, least: int, most: int) -> int:
     """Raises UserError when it is not a whole number from `least` to `most`."""
     # To Python true is 1, and a client can send it.
-    if (
-        isinstance(number, bool)
-        or not isinstance(number, int | float)
-        or number != number // 1
-        or not least <= number <= most
-    ):
+    whole = isinstance(number, int | float) and not isinstance(number, bool) and number == number // 1
+    if not whole or not least <= number <= most:
         raise UserError(f"{name} is {number!r:.40}; expected a whole number of {least:,} to {most:,}")
     return int(number)
 

@@ -37,8 +37,7 @@ _SLIDER_STEPS = 512
 _WELCOME = "Take a problem or type one, set the budget, and run: t tokens to think, s tokens for the solution."
 _DEFECT = "This run failed for a reason that is not yours; the log of the playground says which."
 
-Taken = tuple[str, int] | None
-"""Benchmark and number of the problem that was taken."""
+Taken = tuple[str, int] | None  # Benchmark and number of the problem that was taken.
 
 
 def build(session: Session) -> gr.Blocks:
@@ -156,9 +155,7 @@ def build(session: Session) -> gr.Blocks:
             gr.on([run.click, question.submit], run_it, fields, shown, **answering),
             gr.on(released, cut_elsewhere, fields, shown, **answering),
             effort.input(run_level, [effort, *fields], [effort, *budgets, shown], **answering),
-            another.click(lambda now: int(now or 0) + 1, sample, sample, **quick).then(
-                run_it, fields, shown, **answering
-            ),
+            another.click(lambda i: int(i or 0) + 1, sample, sample, **quick).then(run_it, fields, shown, **answering),
         ]
         stop.click(lambda: message("stopped"), None, shown, cancels=runs, **quick)
         # Another model has other levels, and another budget is none.

@@ -26,10 +26,8 @@ from flows.commands.playground import PlaygroundParameters
 from flows.commands.playground.choices import PageRequest
 from flows.runtime.models import Models
 
-REMEMBERED = 16
-"""Thoughts that are kept to be cut elsewhere."""
-_MOST_ENGINES = 2
-"""Base and trained."""
+REMEMBERED = 16  # Thoughts that are kept to be cut elsewhere.
+_MOST_ENGINES = 2  # Base and trained.
 _PROCESS_GIB = 2.0
 """Of an engine's process, beside weights and cache: of a small model both together were 1.9 GiB at most on a CPU."""
 
@@ -58,9 +56,8 @@ class Engines:
 
     @asynccontextmanager
     async def using(self, batch: Sequence[str]) -> AsyncIterator[tuple[dict[str, Loaded], dict[str, str]]]:
-        """Of one of the `batches` the models that answer, and by name why others do not. A run waits until the engines
-        in its way are idle, and later runs wait behind it: a batch is taken in one go, so that no two runs wait for
-        each other."""
+        """Of one of the `batches` the models that answer, and why others do not. A run waits until the engines in its
+        way are idle, and later runs wait behind it: a batch is taken in one go: no two runs wait for each other."""
         ready: dict[str, Loaded] = {}
         refused: dict[str, str] = {}
         try:
@@ -125,8 +122,7 @@ def memory_needed(parameters: EngineParameters, model: Path) -> float:
 def memory_for_engines(parameters: EngineParameters) -> float:
     """Bytes of one device that engines may take together."""
     if parameters.device == "cuda":
-        smallest = min((gpu.total for gpu in installed_gpus()), default=0)
-        return smallest * parameters.gpu_memory_utilization
+        return min((gpu.total for gpu in installed_gpus()), default=0) * parameters.gpu_memory_utilization
     import psutil
 
     available = psutil.virtual_memory().available

@@ -32,8 +32,7 @@ _GRADES = {
     GradeStatus.TIMEOUT: "✗ took too long",
     GradeStatus.RUNTIME_ERROR: "✗ the program failed",
 }
-_LONGEST = 100
-"""Characters of a problem that are repeated above its answers."""
+_LONGEST = 100  # Characters of a problem that are repeated above its answers.
 
 
 def message(sentence: str, kind: str = "note") -> str:

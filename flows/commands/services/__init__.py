@@ -44,12 +44,9 @@ if TYPE_CHECKING:
 
 _DATABASES = ("prefect", "mlflow")
 """Of the PostgreSQL server: one each, as both would call a table `alembic_version`."""
-_START_SECONDS = 180
-"""How long a service may take until it answers."""
-_MOST_MODELS = 10
-"""Lines of a chart."""
-_FIRST = "separate"
-"""The strategy whose chart is shown, where it was measured."""
+_START_SECONDS = 180  # How long a service may take until it answers.
+_MOST_MODELS = 10  # Lines of a chart.
+_FIRST = "separate"  # The strategy whose chart is shown, where it was measured.
 
 
 @dataclass(frozen=True)
@@ -85,9 +82,8 @@ class Plan(NamedTuple):
 
 
 def up(parameters: ServicesParameters) -> None:
-    """Start the services, print their addresses, and keep them until KeyboardInterrupt, which it raises. Raises
-    UserError, with nothing left running, when a port is taken, prefect.yaml or a database is missing, or a service
-    fails."""
+    """Start the services, print their addresses, keep them until KeyboardInterrupt, which it raises. Raises UserError,
+    with nothing left running, when a port is taken, prefect.yaml or a database is missing, a service fails."""
     project = parameters.project.resolve()
     if not (project / "prefect.yaml").is_file():
         raise UserError(f"{project} has no prefect.yaml; run `elastic up` in the directory of the repository")

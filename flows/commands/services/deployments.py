@@ -1,7 +1,6 @@
 """Register with a Prefect server what this repository wants it to know: work pool, deployments, automation.
 
-`elastic up` does it with the server it starts; `python -m flows.commands.services.deployments` with the one of
-PREFECT_API_URL.
+`elastic up` does it with its server; `python -m flows.commands.services.deployments` with PREFECT_API_URL.
 """
 
 from __future__ import annotations

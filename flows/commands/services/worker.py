@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun, WorkPool
     from prefect.client.schemas.responses import DeploymentResponse
 
-_ENTRYPOINT = "PREFECT__FLOW_ENTRYPOINT"
-"""Names the code to a flow run's process, which otherwise asks the server."""
+_ENTRYPOINT = "PREFECT__FLOW_ENTRYPOINT"  # Names the code to a flow run's process, which otherwise asks the server.
 
 
 def registered(file: Path, name: str, entrypoint: str | None) -> dict[str, Any]:

@@ -1,8 +1,6 @@
-"""Runs the model's program: `main` answers calls of what it defines, `stdin` runs it once per test, in a process of its
-own each time.
+"""Runs the model's program: `main` answers calls of what it defines, `stdin` runs it per test, in a process each.
 
-Everything here is in the program's reach, so nothing here is believed: an answer is data, and the asking process
-compares it.
+Everything here is in the program's reach, so nothing here is believed: an answer is data, compared by who asks.
 
 Requests are lists, answers objects of one key:
     ["load", program]                     → {"names": […]}, the callables it defines
