@@ -14,10 +14,11 @@ from elastic_core.engines.base import Engine
 from elastic_core.strategies.base import Generate, Sampling
 
 LATENCY_ROUNDS = 3
-LONG, DECODED = 1024, 64
-"""Tokens of `measure_latency`'s long prompt, and of its long completion, at most."""
+LONG, DECODED = 1024, 64  # Tokens of `measure_latency`'s long prompt, and of its long completion, at most.
 _MOST, _SHORT, _LONG, _ROUNDS = 128, 4, 32, 2
 """Of `measure_steps`: requests that are open, their tokens, and how often each is followed."""
+_SECONDS = 15.0
+"""After so long it tries no larger number of requests: a slow engine's sweep has better to do."""
 
 
 class Latency(NamedTuple):
@@ -91,7 +92,7 @@ class Steps(NamedTuple):
 async def measure_steps(engine: Engine, prompts: Sequence[Sequence[int]], context: int | None, most: int) -> Steps:
     """`Steps` of an engine without other load: with 1, 4, 16, ... requests open all the time, up to `most` or 128, how
     long short ones and long ones take; an open one is followed by the next, and they end at different times, as under a
-    real load. Raises as `Engine.generate`.
+    real load. A slow engine is asked for fewer at once. Raises as `Engine.generate`.
 
     Args:
         prompts: of the sweep, or of any tokens.
@@ -99,8 +100,7 @@ async def measure_steps(engine: Engine, prompts: Sequence[Sequence[int]], contex
     """
     most = min(most, _MOST)
     counts = sorted({4**power for power in range(1 + most.bit_length() // 2) if 4**power < most} | {most})
-    longest = max(map(len, prompts))
-    long = _LONG if context is None else max(_SHORT + 1, min(_LONG, context - longest - 1))
+    long = _LONG if context is None else max(_SHORT + 1, min(_LONG, context - max(map(len, prompts)) - 1))
 
     async def seconds_of(count: int, max_tokens: int) -> float:
         """Of a request, with so many open."""
@@ -118,11 +118,14 @@ async def measure_steps(engine: Engine, prompts: Sequence[Sequence[int]], contex
         await asyncio.gather(*map(worker, range(count)))
         return float(np.mean([(each[_ROUNDS] - each[0]) / _ROUNDS for each in ended]))
 
-    steps, requests = [], []
+    steps, requests, began = list[float](), list[float](), time.perf_counter()
     for count in counts:
+        if steps and time.perf_counter() - began > _SECONDS:
+            break
         few, many = await seconds_of(count, _SHORT), await seconds_of(count, long)
         step = max(0.0, many - few) / (long - _SHORT)
         steps.append(step)
         # All others are held up while one begins.
         requests.append(max(0.0, few - _SHORT * step) / count)
-    return Steps(tuple(counts), tuple(map(float, np.maximum.accumulate(steps))), float(np.median(requests)))
+    seconds = tuple(map(float, np.maximum.accumulate(steps)))
+    return Steps(tuple(counts[: len(steps)]), seconds, float(np.median(requests)))

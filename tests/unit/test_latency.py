@@ -77,6 +77,16 @@ def test_steps_are_told_from_what_a_request_takes_beside_them(monkeypatch: pytes
     assert steps.request == pytest.approx(begin, abs=2e-4)
 
 
+def test_a_slow_engine_is_not_asked_for_more_at_once_than_its_time_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latency, "_SECONDS", 1.0)
+
+    async def measured() -> Steps:
+        monkeypatch.setattr(latency.time, "perf_counter", asyncio.get_running_loop().time)
+        return await measure_steps(Batched(0.0), [[1, 2, 3], [4, 5]], 512, 128)
+
+    assert run(measured()).running == (1, 4, 16)
+
+
 @given(st.lists(st.floats(0.001, 1), min_size=1, max_size=5), st.floats(1, 300))
 def test_what_may_run_at_a_speed_is_what_takes_so_long(seconds: list[float], running: float) -> None:
     steps = Steps(tuple(4**i for i in range(len(seconds))), tuple(sorted(seconds)))
