@@ -23,16 +23,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import polars as pl
 
-from elastic_core.data import decontaminate, problems
+from elastic_core.data import decontaminate, problems, word_problems
 from elastic_core.data.clean import file_batches, num_rows, remove_leftovers, write_clean, write_final
 from elastic_core.data.dataset import ROW, Dataset, Form, Generated
 from elastic_core.data.decontaminate import Questions
 from elastic_core.data.fetch import FetchedDataset
 from elastic_core.data.problems import MANIFEST, TEMPLATES, Counts, Manifest
+from elastic_core.data.word_problems import WordParameters
 from elastic_core.errors import UserError
 from elastic_core.miniature.problems import MiniatureParameters, of_dataset
 from elastic_core.system.files import LockHeld, exclusive, replacing, write_text
@@ -59,6 +60,7 @@ class DataBuild:
     decontaminate: bool = True  # leave out what overlaps; else it is only counted
     max_tests: int | None = None  # kept of a problem in trained sets with `Dataset.cuts_tests`; None keeps all
     miniature: MiniatureParameters | None = None
+    words: WordParameters | None = None
 
 
 def code_fingerprint() -> str:
@@ -137,10 +139,8 @@ class Sets:
                 ids = pl.read_parquet(self.clean_file(named), columns=["id"])["id"] if named else None
                 if not isinstance(entry.source, Generated):
                     raw = file_batches(entry, [file.path for file in self.plan.fetched[entry.name].files])
-                elif self.plan.miniature is None:
-                    raise UserError(f"data.miniature: missing; the data set {entry.name} is generated from it")
                 else:
-                    raw = iter([(str(entry.source), generated(entry.name, self.plan.miniature))])
+                    raw = iter([(str(entry.source), generated(entry, self.plan))])
                 write_clean(entry, raw, target, ids)
         return target
 
@@ -174,7 +174,7 @@ class Sets:
     def _clean_keys(self) -> dict[str, str]:
         keys: dict[str, str] = {}
         for entry in self.plan.datasets:  # What an entry takes its ids from comes before it.
-            source: Any = self.plan.miniature.model_dump() if self.plan.miniature else None
+            source: Any = _parameters(entry, self.plan).model_dump() if isinstance(entry.source, Generated) else None
             if not isinstance(entry.source, Generated):
                 source = {file.name: file.sha256 for file in self.plan.fetched[entry.name].files}
             ids = keys[entry.ids] if entry.ids else None
@@ -268,7 +268,30 @@ def _is_trained(entry: Dataset) -> bool:
     return entry.form in _WITH_QUESTIONS and entry.split == "train"
 
 
-def generated(name: str, parameters: MiniatureParameters) -> pl.DataFrame:
-    """Raw rows of one of the miniature's sets: ROW, question, answer."""
-    rows = [(number, each.question, str(each.answer)) for number, each in enumerate(of_dataset(name, parameters), 1)]
-    return pl.DataFrame(rows, schema={ROW: pl.UInt32, "question": pl.String, "answer": pl.String}, orient="row")
+class Sizes(Protocol):
+    """Where the parameters of generated data sets are."""
+
+    @property
+    def miniature(self) -> MiniatureParameters | None: ...
+    @property
+    def words(self) -> WordParameters | None: ...
+
+
+def _parameters(entry: Dataset, sizes: Sizes) -> MiniatureParameters:
+    is_words = str(entry.source) == word_problems.MODULE
+    parameters = sizes.words if is_words else sizes.miniature
+    if parameters is None:
+        section = "words" if is_words else "miniature"
+        raise UserError(f"data.{section}: missing; the data set {entry.name} is generated from it")
+    return parameters
+
+
+def generated(entry: Dataset, sizes: Sizes) -> pl.DataFrame:
+    """Raw rows of a set that is made from a seed: ROW, question and answer, of word problems also an exchange in the
+    alpaca form. UserError where its parameters are missing."""
+    parameters = _parameters(entry, sizes)
+    if not isinstance(parameters, WordParameters):
+        rows = [{"question": each.question, "answer": str(each.answer)} for each in of_dataset(entry.name, parameters)]
+    else:
+        rows = [each.row() for each in word_problems.of_dataset(entry.name, parameters)]
+    return pl.DataFrame(rows).with_row_index(ROW, 1)

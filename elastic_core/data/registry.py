@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from elastic_core.data import mapping, mapping_code, user_dataset
+from elastic_core.data import mapping, mapping_code, user_dataset, word_problems
 from elastic_core.data.dataset import Dataset, Form, Generated, GitHub, Hub, Local, SourceFile
 from elastic_core.errors import UserError, nearest
 from elastic_core.miniature.problems import DATA_SOURCE, LEVELS, TRAIN, VALIDATION
@@ -48,6 +48,7 @@ _conversations = partial(Dataset, split="train", domain="templates", map=mapping
 # fmt: off
 _generated = partial(Dataset, source=Generated(f"elastic_core.{DATA_SOURCE}"), files=(), licence="that of this project",
                      domain="arithmetic", map=mapping.arithmetic, grader="math", prompt="plain-v1")
+_words = partial(_generated, source=Generated(word_problems.MODULE))
 
 _ENTRIES = (
     _math_train("deepscaler", "DeepScaleR-Preview, which E1-Math is trained on", rows=40315, map=mapping.plain,
@@ -121,6 +122,11 @@ _ENTRIES = (
     _generated(TRAIN, "chains of additions and subtractions, both levels", split="train"),
     _generated(VALIDATION, "what training is watched on, both levels", split="validation"),
     *(_generated(f"{DATA_SOURCE}-{level}", f"the {level} level", split="evaluation") for level in LEVELS),
+    _words(word_problems.TRAIN, "word problems in plain English, both levels", split="train"),
+    _words(word_problems.VALIDATION, "what training is watched on, both levels", split="validation"),
+    *(_words(f"{word_problems.DATA_SOURCE}-{level}", f"the {level} level", split="evaluation") for level in LEVELS),
+    _words(word_problems.SFT, "word problems with thoughts to imitate, both levels", split="train",
+           domain="templates", map=mapping.alpaca, form=Form.CONVERSATIONS, grader=None, prompt=None),
 )
 # fmt: on
 

@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from elastic_core.data.fetch import FetchedDataset
     from elastic_core.data.user_dataset import UserDataset
 
-_SHOWN = 1200
-"""Characters of a value."""
-_LISTED = 20
-"""Rows that are refused by name; of more there is the number."""
+_SHOWN = 1200  # Characters of a value.
+_LISTED = 20  # Rows that are refused by name; of more there is the number.
 
 
 @click.group()
@@ -75,9 +73,7 @@ def list_datasets() -> None:
 @data.command()
 @click.argument("name")
 @click.option("--rows", "num", default=3, show_default=True, help="How many rows.")
-@click.option(
-    "--preset", default="embedded", show_default=True, help=f"Preset that sizes generated data. {PRESET_FORMS}"
-)
+@click.option("--preset", default="embedded", show_default=True, help=f"It sizes generated data. {PRESET_FORMS}")
 @mirror_option
 def show(name: str, num: int, preset: str, mirror: Path | None) -> None:
     """Show the first rows of data set NAME, as a model sees them.
@@ -263,10 +259,7 @@ def _clean_frames(
     if entry.files:
         batches = file_batches(entry, [file.path for file in _fetched([entry], mirror)[entry.name].files])
     else:
-        parameters = resolve(preset).data.miniature
-        if parameters is None:
-            raise UserError(f"preset {preset} has no data.miniature, which {entry.name} is generated from")
-        batches = iter([(str(entry.source), generated(entry.name, parameters))])
+        batches = iter([(str(entry.source), generated(entry, resolve(preset).data))])
     ids = next(_clean_frames(known[entry.ids], known, preset, mirror))["id"] if entry.ids else None
     for rows in clean_batches(entry, batches, ids):
         yield model_text(entry, rows)

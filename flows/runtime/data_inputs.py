@@ -89,6 +89,7 @@ class DataInputs:
                 **({} if settings.decontaminate else {"decontaminate": False}),
                 **({} if settings.max_tests is None else {"max_tests": settings.max_tests}),
                 "miniature": settings.miniature.model_dump() if generated and settings.miniature else None,
+                **({"words": settings.words.model_dump()} if generated and settings.words else {}),
                 "tokenizer": self._tokenizer_fingerprint,
                 "code": code_fingerprint(),
             },
@@ -117,6 +118,7 @@ class DataInputs:
             decontaminate=settings.decontaminate,
             max_tests=settings.max_tests,
             miniature=settings.miniature,
+            words=settings.words,
         )
 
     def files(self, names: Iterable[str]) -> list[Path]:

@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from elastic_core.budget import Budget, parse_grid
+from elastic_core.data.word_problems import WordParameters
 from elastic_core.engines.endpoint import Address, EndpointParameters
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError, nearest
@@ -78,6 +79,8 @@ class DataSettings(Section):
     """Tests of a program that training rewards, the longest inputs first (DeepCoder takes 15); none is all."""
     miniature: MiniatureParameters | None = None
     """Sizes and seeds of the miniature's data sets."""
+    words: WordParameters | None = Field(None, exclude_if=lambda given: given is None)
+    """Sizes and seeds of the data sets of word problems."""
 
 
 class WarmStartSettings(Section):
@@ -429,6 +432,5 @@ class Settings(Section):
         names = split_model(model)
         if self.train is None or len(self.train.seeds) < 2 or not {*TRAINED} & {*names}:
             return [model]
-        return [
-            ">".join(seed_name(name, seed) if name in TRAINED else name for name in names) for seed in self.train.seeds
-        ]
+        seeds = self.train.seeds
+        return [">".join(seed_name(name, seed) if name in TRAINED else name for name in names) for seed in seeds]
