@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 from collections.abc import Iterator
 from importlib.metadata import Distribution, DistributionFinder, PackageNotFoundError, version
@@ -25,11 +26,24 @@ _ENVIRONMENT = {
 CPU_EXECUTOR = "uni"
 """On a CPU the model runs in the engine's process. A process of its own, vLLM's default, takes 8 s and 0.6 GiB more,
 and busy-waits."""
+PREFILL_TOKENS = 8192
+"""Tokens of prompts that a GPU computes in one step."""
+NO_FUSED_ALL_REDUCE = {"pass_config": {"fuse_allreduce_rms": False}}
+"""On Hopper vLLM compiles FlashInfer's fused all-reduce while it starts, which takes a CUDA toolkit. Without one it
+warns, and keeps the memory."""
 _CPU_ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}  # Else vLLM ignores `CPU_EXECUTOR`; it has no other effect.
 _EAGER_CPU_ENVIRONMENT = {
     # Else the first request with log-probabilities or without a seed waits until a C++ compiler made two small kernels.
     "TORCH_COMPILE_DISABLE": "1",
 }
+
+
+_OURS = {
+    *("model", "kv_cache_memory_bytes", "enable_prefix_caching", "enable_chunked_prefill", "block_size", "seed"),
+    *("distributed_executor_backend", "skip_tokenizer_init", "generation_config", "disable_log_stats"),
+    *("logits_processors", "additional_config", "served_model_name", "host", "port"),
+}
+"""vLLM's arguments that `EngineParameters.vllm` cannot replace: results or budgets rest on them."""
 
 
 class EngineParameters(BaseModel):
@@ -56,6 +70,12 @@ class EngineParameters(BaseModel):
     """Share of a GPU's memory for weights and cache together; has no effect on a CPU."""
     enforce_eager: bool = True
     """Skip compilation and CUDA graphs: starts faster; false decodes faster on a GPU."""
+    model_runner: Literal["v1", "v2"] | None = Field(None, exclude_if=lambda runner: runner is None)
+    """vLLM's model runner on a GPU; None leaves it to vLLM, which in 0.24 takes v1 for Qwen2. On v2 the seeds of
+    requests cost nothing, on v1 one call for each token."""
+    vllm: dict[str, Any] = Field({}, exclude_if=operator.not_)
+    """Further engine arguments of vLLM, by their names in Python, like { max_num_batched_tokens = 16384 }. What another
+    setting or the sweep itself sets is refused."""
     start_timeout_seconds: float = Field(900, gt=0)
     """How long an engine may take until it answers its first request, in seconds."""
     stall_timeout_seconds: float = Field(1800, gt=0)
@@ -67,6 +87,12 @@ class EngineParameters(BaseModel):
             raise ValueError(f"tensor_parallel_size is {self.tensor_parallel_size} on a CPU; expected 1")
         if "gpu_memory_utilization" in self.model_fields_set and (self.device == "cpu" or self.kv_cache_gib):
             raise ValueError("gpu_memory_utilization has no effect on a CPU or beside kv_cache_gib; leave it out")
+        if self.model_runner and self.device == "cpu":
+            raise ValueError(f"model_runner is {self.model_runner} on a CPU; leave it out")
+        if own := self.vllm.keys() & (type(self).model_fields.keys() - {"vllm"}):
+            raise ValueError(f"vllm.{min(own)} is a setting of its own; give engine.{min(own)}")
+        if own := self.vllm.keys() & _OURS:
+            raise ValueError(f"vllm.{min(own)} is set by what measures budgets; leave it out")
         return self
 
     def context(self, model: str) -> int:
@@ -91,7 +117,11 @@ class EngineParameters(BaseModel):
         }
         if self.max_model_len is not None:
             arguments["max_model_len"] = self.max_model_len
+        if self.device == "cuda":
+            # vLLM's own default for an engine in Python is 2048, with which long prompts wait.
+            arguments["max_num_batched_tokens"] = PREFILL_TOKENS
         if self.tensor_parallel_size > 1:
+            arguments["compilation_config"] = NO_FUSED_ALL_REDUCE
             # Inside a Ray actor vLLM would ask Ray for workers of its own; the actor already holds the GPUs.
             arguments["distributed_executor_backend"] = "mp"
         if self.device == "cpu":
@@ -100,13 +130,14 @@ class EngineParameters(BaseModel):
             arguments |= {"enable_chunked_prefill": False, "block_size": 32}
             arguments["distributed_executor_backend"] = CPU_EXECUTOR
             arguments["max_num_batched_tokens"] = max(8192, self.context(model))
-        return arguments
+        return arguments | self.vllm
 
     @property
     def environment(self) -> dict[str, str]:
         """Environment variables of the engine's process; those already set stay."""
         eager_cpu = self.device == "cpu" and self.enforce_eager
-        return engine_environment(self.device) | (_unless_set(_EAGER_CPU_ENVIRONMENT) if eager_cpu else {})
+        runner = {"VLLM_USE_V2_MODEL_RUNNER": str(int(self.model_runner == "v2"))} if self.model_runner else {}
+        return engine_environment(self.device) | _unless_set((_EAGER_CPU_ENVIRONMENT if eager_cpu else {}) | runner)
 
     @property
     def num_gpus(self) -> int:
@@ -115,7 +146,7 @@ class EngineParameters(BaseModel):
     @property
     def fingerprint(self) -> str:
         """16 hex digits over what can change sampled tokens; tuning settings of speed does not invalidate a table."""
-        fields = ("device", "dtype", "max_model_len", "tensor_parallel_size", "enforce_eager")
+        fields = ("device", "dtype", "max_model_len", "tensor_parallel_size", "enforce_eager", "model_runner", "vllm")
         return hash_value({"vllm": vllm_version(), **self.model_dump(include=set(fields))})[:16]
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from elastic_core.engines.base import EngineLost, RequestFailed
 from elastic_core.engines.budgets.parameters import CLOSED, SOLUTION, THINK, additional_config, installed_runner
 from elastic_core.engines.parameters import EngineParameters
+from elastic_core.errors import UserError, nearest
 from elastic_core.models.marks import Marks
 from elastic_core.models.special_tokens import load_markers
 from elastic_core.seeds import request_seed
@@ -113,6 +115,16 @@ class VllmEngine:
 
     def shutdown(self) -> None:
         self._llm.shutdown()
+
+
+def require_arguments(given: Mapping[str, Any]) -> None:
+    """Raises UserError for a name that is none of vLLM's engine arguments. It imports vLLM, which takes seconds."""
+    from vllm import AsyncEngineArgs
+
+    known = [field.name for field in fields(AsyncEngineArgs)]
+    for name in given:
+        if name not in known:
+            raise UserError(f"engine.vllm.{name}: vLLM has no such engine argument{nearest(name, known)}")
 
 
 def _engine_arguments(model: str, parameters: EngineParameters, budgets: dict[str, Any]) -> Any:

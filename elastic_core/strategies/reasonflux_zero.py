@@ -57,6 +57,7 @@ class TemplateParameters(BaseModel):
     )
     query: Literal["fields", "joined"] = Field(
         "fields",
+        exclude_if=lambda query: query == "fields",  # Of rehearsals before there was a choice.
         description="What of a plan they are searched by: fields, as published (category for the chapter, direction "
         "for the section, method for the template), or joined, the three as one text for every level.",
     )

@@ -83,13 +83,24 @@ class RayCluster(NamedTuple):
         return [(int(node.get("GPU", 0)), int(node.get("CPU", 0))) for node in alive]
 
 
+SMALL_STORE = 1 << 30
+"""Bytes of the object store of a node that has no GPU."""
+
+
 @contextmanager
 def local_cluster(
-    *, nodes: int = 1, cpus: int = 32, gpus: int = 1, object_store_bytes: int = 1 << 30
+    *, nodes: int = 1, cpus: int = 32, gpus: int = 1, object_store_bytes: int | None = None
 ) -> Iterator[RayCluster]:
     """Start a Ray head and further nodes, with logical CPUs and GPUs each, and stop exactly what was started. verl
     reserves CPUs by the dozen, and GPUs even where it trains on a CPU. TimeoutError when Ray did not answer,
-    RuntimeError when it exited instead, with the end of its output."""
+    RuntimeError when it exited instead, with the end of its output.
+
+    Args:
+        object_store_bytes: of each node; by default Ray's own part of a GPU machine's memory, as verl sends a whole
+            validation at once, and programs bring their tests; `SMALL_STORE` elsewhere.
+    """
+    if object_store_bytes is None and not count_gpus():
+        object_store_bytes = SMALL_STORE
     # Ray's own directory lets every user write, hence a private one around it. The names are short: Unix sockets below
     # it have paths of some 75 characters, of 107 allowed.
     private = Path(tempfile.mkdtemp(prefix="ray-"))
@@ -128,12 +139,13 @@ def local_cluster(
         start(
             *("ray.scripts.scripts", "start", "--head", "--block", "--disable-usage-stats"),
             *(f"--node-ip-address={HOST}", f"--dashboard-host={HOST}", "--include-dashboard=true"),
-            *(f"--num-cpus={cpus}", f"--num-gpus={gpus}", f"--object-store-memory={object_store_bytes}"),
+            *(f"--num-cpus={cpus}", f"--num-gpus={gpus}"),
+            *([] if object_store_bytes is None else [f"--object-store-memory={object_store_bytes}"]),
             *(f"--{name}={port}" for name, port in ports.items()),
             f"--temp-dir={private / 't'}",
         )
         for _ in range(nodes - 1):
-            start("elastic_core.system.ray_cluster", gcs, str(cpus), str(gpus), str(object_store_bytes))
+            start("elastic_core.system.ray_cluster", gcs, str(cpus), str(gpus), str(object_store_bytes or SMALL_STORE))
         yield cluster._replace(head=started[0].pid)
     finally:
         # Killed: a clean end takes most of a minute on a busy machine, and what a job needs later is in its files.

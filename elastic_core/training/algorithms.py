@@ -16,7 +16,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
@@ -36,6 +36,21 @@ if TYPE_CHECKING:
 
 _EPSILON = 1e-6
 Weighting = Literal["uniform", "linear", "log-uniform", "width"]
+Divisor = Literal["group", "batch", "none"]
+"""What an advantage is divided by: the deviation within its problem, in the whole batch, or nothing."""
+
+
+@dataclass(frozen=True)
+class Credit:
+    """What a segment of a thought that is cut is rewarded for, and compared with; see `cut_advantages`."""
+
+    of: Literal["segment", "whole"]
+    own_baseline: bool
+    divisor: Divisor
+
+
+CREDITS = {"anytime": Credit("segment", True, "none"), "reo": Credit("whole", False, "group")}
+"""The published ones, by `train.algorithm`."""
 
 
 @dataclass(frozen=True)
@@ -142,9 +157,14 @@ async def think_and_answer(
 
 
 def group_advantages(
-    token_level_rewards: "torch.Tensor", response_mask: "torch.Tensor", index: np.ndarray, **_: Any
+    token_level_rewards: "torch.Tensor",
+    response_mask: "torch.Tensor",
+    index: np.ndarray,
+    *,
+    divisor: Divisor = "group",
+    **_: Any,
 ) -> tuple["torch.Tensor", "torch.Tensor"]:
-    """GRPO's group advantage (Elastic Reasoning, section 3.3): rewards less their group's mean, over its deviation.
+    """GRPO's group advantage (Elastic Reasoning, section 3.2.2): rewards less their group's mean, over its deviation.
 
         A_i = (r_i - mean(r)) / (std(r) + 1e-6)
 
@@ -158,6 +178,8 @@ def group_advantages(
         token_level_rewards: (rollouts, tokens), the reward on the last token.
         response_mask: (rollouts, tokens), 0 where not trained on or padding.
         index: (rollouts,) which group each is of.
+        divisor: "none" divides by nothing (Dr. GRPO, 2503.20783); "batch" as `whitened` (REINFORCE++-baseline,
+            2501.03262; DLER, 2510.15110).
 
     Returns:
         Advantages and returns, (rollouts, tokens), the same: there is no critic.
@@ -168,52 +190,55 @@ def group_advantages(
     advantages = torch.empty_like(rewards)
     for group in set(index):
         rows = torch.from_numpy(index == group)
-        mean, deviation = rewards[rows].mean(), rewards[rows].std()
-        advantages[rows] = (rewards[rows] - mean) / (deviation + _EPSILON)
-    of_tokens = advantages.float().unsqueeze(-1) * response_mask
+        advantages[rows] = rewards[rows] - rewards[rows].mean()
+        if divisor == "group":
+            advantages[rows] /= rewards[rows].std() + _EPSILON
+    of_tokens = advantages.unsqueeze(-1) * response_mask
+    of_tokens = (whitened(of_tokens, response_mask) if divisor == "batch" else of_tokens).float()
     return of_tokens, of_tokens
 
 
-def anytime_advantages(scores: np.ndarray, weights: Sequence[float]) -> np.ndarray:
-    """Of segment s = 0..S-1, the tokens between cut s-1 and cut s; brpo.py's `compute_cot_advantage`.
+def whitened(advantages: "torch.Tensor", mask: "torch.Tensor") -> "torch.Tensor":
+    """Advantages less their mean over all tokens of the batch that are trained on, over the deviation there; 0 on
+    other tokens, and everywhere without variance. Both are (rows, tokens); verl's `masked_whiten`."""
+    trained = advantages[mask.bool()].double()
+    if trained.numel() < 2:
+        return advantages * 0
+    return (advantages - trained.mean()) / (trained.std() + _EPSILON) * mask
 
-    The return R that the segment can still change, less its expectation V. The thought's own past V1 weighs the more,
-    the further the thought is; V2 is the mean over the problem's thoughts:
 
-        A(s) = R(s) - V(s)                                                                      (1)
-        R(s) = sum_{j >= s} p_j score_j                                                         (2)
-        V(s) = (s V1(s) + (S - s) V2(s)) / S                                                    (3)
-        V1(s) = (sum_{i < s} 2^i score_i / sum_{i < s} 2^i) sum_{j >= s} p_j                    (4)
+def cut_advantages(scores: np.ndarray, weights: Sequence[float], credit: Credit) -> np.ndarray:
+    """Of segment s = 0..S-1, the tokens between cut s-1 and cut s: a return R less its expectation V.
+
+        A(s) = (R(s) - V(s)) / D(s)                                                             (1)
+        R(s) = sum_{j >= from(s)} p_j score_j                                                   (2)
+        V(s) = (s V1(s) + (S - s) V2(s)) / S with the own baseline, else V2(s)                  (3)
+        V1(s) = (sum_{i < s} 2^i score_i / sum_{i < s} 2^i) sum_{j >= from(s)} p_j              (4)
         V2(s) = mean of R(s)                                                                    (5)
+
+    where from(s) is s if a segment is rewarded for what it can still change, and 0 if for the whole thought. V1 is the
+    thought's own past, which weighs the more, the further the thought is; means are over the problem's thoughts.
+    D(s) is 1, or std(R(s)) + 1e-6 of the problem's thoughts.
+
+    AnytimeReasoner's (brpo.py's `compute_cot_advantage`) is by segment, with the own baseline and without D; REO's in
+    small is for whole thoughts, without the own baseline and with D, so alike in all segments.
 
     `scores` are (thoughts, cuts), the mean score of each cut's answers, and `weights` p; returns (thoughts, cuts).
     """
     number = scores.shape[1]
     p = np.asarray(weights)
-    to_come = np.cumsum((p * scores)[:, ::-1], axis=1)[:, ::-1]
-    advantages = np.empty_like(to_come)
+    advantages = np.empty_like(scores, dtype=float)
     for s in range(number):
-        past = scores[:, :s] @ (2.0 ** np.arange(s)) / max(1.0, 2.0**s - 1) * p[s:].sum()
-        expected = (s * past + (number - s) * to_come[:, s].mean()) / number
-        advantages[:, s] = to_come[:, s] - expected
+        first = s if credit.of == "segment" else 0
+        reward = scores[:, first:] @ p[first:]
+        expected = reward.mean()
+        if credit.own_baseline:
+            past = scores[:, :s] @ (2.0 ** np.arange(s)) / max(1.0, 2.0**s - 1) * p[first:].sum()
+            expected = (s * past + (number - s) * expected) / number
+        advantages[:, s] = reward - expected
+        if credit.divisor == "group":
+            advantages[:, s] /= reward.std(ddof=1) + _EPSILON
     return advantages
-
-
-def reo_advantages(scores: np.ndarray, weights: Sequence[float]) -> np.ndarray:
-    """For all segments of a thought alike, where mean and deviation are over the problem's thoughts:
-
-        A = (R - mean(R)) / (std(R) + 1e-6), R = sum_j p_j score_j
-
-    Shapes are those of `anytime_advantages`.
-    """
-    rewards = scores @ np.asarray(weights)
-    advantages = (rewards - rewards.mean()) / (rewards.std(ddof=1) + _EPSILON)
-    return np.repeat(advantages[:, None], scores.shape[1], axis=1)
-
-
-ThinkingAdvantages = Callable[[np.ndarray, Sequence[float]], np.ndarray]
-THINKING_ADVANTAGES: dict[str, ThinkingAdvantages] = {"anytime": anytime_advantages, "reo": reo_advantages}
-"""By `train.algorithm`, where thoughts are cut."""
 
 
 def answer_advantages(scores: np.ndarray) -> np.ndarray:
@@ -227,7 +252,7 @@ def rows(
     scores: np.ndarray,
     cuts: Cuts,
     *,
-    thinking: ThinkingAdvantages = anytime_advantages,
+    credit: Credit = CREDITS["anytime"],
     truncated: bool = True,
 ) -> list[list[Row]]:
     """Rows of one problem, thought by thought: the thought, unless it is empty, and every answer once.
@@ -236,7 +261,7 @@ def rows(
         scores: of all answers, (thoughts, cuts, answers).
         truncated: train on answers that a limit ended too.
     """
-    of_thoughts, of_answers = thinking(scores.mean(axis=2), cuts.weights), answer_advantages(scores)
+    of_thoughts, of_answers = cut_advantages(scores.mean(axis=2), cuts.weights, credit), answer_advantages(scores)
     found: list[list[Row]] = []
     for number, answered in enumerate(thoughts):
         # What the model sampled of the thought; token i is of the first segment whose cut is behind it.

@@ -49,6 +49,23 @@ def _leave_output_layer_to_the_root(fsdp_utils: Any) -> None:
     fsdp_utils._select_fsdp2_wrap_targets = without_output_layer
 
 
+def _export_adapters_merged(checkpoints: Any) -> None:
+    """verl 0.9.1 saves an adapted model in Hugging Face's format by PEFT's names, base and adapters apart, which no
+    engine loads."""
+    from verl.utils.fsdp_utils import merged_lora_context, normalize_peft_param_name
+
+    whole = checkpoints.get_fsdp_full_state_dict
+
+    @wraps(whole)
+    def merged(model: Any, **how: Any) -> Any:
+        if not hasattr(model, "peft_config"):
+            return whole(model, **how)
+        with merged_lora_context(model, backup_adapters=True):
+            return normalize_peft_param_name(whole(model, **how))
+
+    checkpoints.get_fsdp_full_state_dict = merged
+
+
 def _record_configuration_as_artifact() -> None:
     """verl 0.9.1 logs its thousand settings as parameters of the MLflow run, which never change there: a training that
     goes on with more machines could not attach to its run any more, and the few that matter are lost among them."""
@@ -93,5 +110,6 @@ micro_batches.install()
 register_post_import_hook(_register_server, "verl.workers.rollout.replica")
 register_post_import_hook(private_stores.hide_weights, "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer")
 register_post_import_hook(_leave_output_layer_to_the_root, "verl.utils.fsdp_utils")
+register_post_import_hook(_export_adapters_merged, "verl.utils.checkpoint.fsdp_checkpoint_manager")
 _record_configuration_as_artifact()
 _import_less()

@@ -42,8 +42,8 @@ def compose_config(config: WarmStart) -> "DictConfig":
     changed: dict[str, Any] = {
         "data.train_files": str(config.train_file),
         "data.train_batch_size": config.batch_size,
-        "data.micro_batch_size_per_gpu": config.batch_size,
-        "data.use_dynamic_bsz": True,
+        "data.micro_batch_size_per_gpu": config.batch_size if config.remove_padding else 1,
+        "data.use_dynamic_bsz": config.remove_padding,
         "data.max_token_len_per_gpu": config.micro_batch_tokens,
         "data.max_length": config.max_length,
         # Worker processes cost more than they bring for rows that are ready, and die noisily at shutdown.

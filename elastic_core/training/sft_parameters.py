@@ -38,7 +38,9 @@ class WarmStart(BaseModel):
     weight_decay: float = Field(default=0.01, ge=0)
     clip_grad: float = Field(default=1.0, gt=0)  # largest gradient norm
     dtype: Literal["fp32", "bf16"] = "fp32"  # of parameters in forward and backward; master weights are always fp32
-    remove_padding: bool = True  # pack a batch into one sequence instead of padding it
+    # Pack a batch into one sequence instead of padding it. Without, a forward pass has one row: under sdpa a packed one
+    # takes a dense mask of all rows by all, and no flash kernel.
+    remove_padding: bool = True
     # Free gathered parameters between forward and backward: saves memory where parameters are sharded.
     reshard: bool = True
     gradient_checkpointing: bool = False  # compute activations again in the backward pass instead of keeping them
@@ -131,6 +133,7 @@ class SftParameters(BaseModel):
             betas=_BETAS,
             dtype=self.precision,
             gradient_checkpointing=self.device == "gpu",
+            remove_padding=self.attention == "flash_attention_2",
             fused_loss=True,
             loggers=("console", "mlflow"),
             log_every=1,

@@ -1,5 +1,4 @@
-"""One invocation of a flow: its settings, resolved once at the entrance and handed from flow to flow, its directory and
-its MLflow experiment."""
+"""One invocation of a flow: its settings, resolved once and handed from flow to flow, directory and experiment."""
 
 from __future__ import annotations
 
@@ -23,6 +22,7 @@ from elastic_core.system.ray_cluster import prepare_process
 from flows import presets
 from flows.runtime import endpoints, environment
 from flows.runtime.inputs import Inputs
+from flows.runtime.passed_on import require_known
 from flows.runtime.settings import Settings
 from tasks.records.mlflow_tracker import Tracker, flatten, run_name
 from tasks.records.stage_directory import Stage, cached_task
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from elastic_core.engines.endpoint import Address, Endpoint, EndpointParameters
 
 DONE_BEFORE = "done before, nothing to do"
-stage_seconds: dict[str, float] = {}
-"""What each stage that this process performed has taken, by name."""
+stage_seconds: dict[str, float] = {}  # What each stage that this process performed has taken, by name.
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
@@ -68,9 +67,9 @@ class FlowRun:
 
     @classmethod
     def begin(cls, preset: str, overrides: Mapping[str, Any] | None = None) -> FlowRun:
-        """Resolve the settings and prepare the process. Raises UserError when preset or overrides are wrong, before
-        anything is written."""
+        """Resolve the settings and prepare the process. UserError when those are wrong, before anything is written."""
         settings = presets.resolve(preset, overrides)
+        require_known(settings)
         environment.prepare()
         for logger in map(logging.getLogger, ("prefect.flow_runs", "prefect.task_runs")):
             logger.addFilter(_user_errors_as_sentences)  # Once, however often it is added.

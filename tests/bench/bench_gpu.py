@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import re
 import tempfile
 import time
@@ -49,8 +50,9 @@ def missing() -> str | None:
     return None
 
 
-async def rollouts(options: argparse.Namespace, device: Any) -> dict[str, float]:
-    """Tokens per second with as many requests under way as the engine decodes together, and some waiting."""
+async def rollouts(options: argparse.Namespace, device: Any, runner: Any = None) -> dict[str, float]:
+    """Tokens per second with as many requests under way as the engine decodes together, and some waiting, each with its
+    seed; of one of vLLM's model runners."""
     from elastic_core.engines.vllm import VllmEngine
 
     parameters = EngineParameters(
@@ -58,7 +60,9 @@ async def rollouts(options: argparse.Namespace, device: Any) -> dict[str, float]
         dtype="float32" if device == "cpu" else "bfloat16",
         max_num_seqs=options.sequences,
         enforce_eager=device == "cpu",
+        model_runner=runner,
     )
+    os.environ.pop("VLLM_USE_V2_MODEL_RUNNER", None)  # What the engine before this one has set.
     engine = VllmEngine(str(options.model), parameters)
     tokenizer, _ = load_markers(options.model)
     problems = generate("hard", 64, seed=0, split="tune")
@@ -75,7 +79,8 @@ async def rollouts(options: argparse.Namespace, device: Any) -> dict[str, float]
     finally:
         engine.shutdown()
     tokens = sum(len(completion.tokens) for completion in done)
-    return {"rollout_tokens_per_second": tokens / seconds, "engine_memory_gib": used / GIB}
+    of_runner = f"_{runner}" if runner else ""
+    return {f"rollout{of_runner}_tokens_per_second": tokens / seconds, f"engine{of_runner}_memory_gib": used / GIB}
 
 
 def training(options: argparse.Namespace, device: Any) -> dict[str, float]:
@@ -141,7 +146,8 @@ def measure(options: argparse.Namespace) -> None:
     """Both, printed and written."""
     figures: dict[str, Any] = {"model": str(options.model), "budget": f"{options.think}+{options.solution}"}
     figures["gpus"] = [gpu.name for gpu in installed_gpus()]
-    figures |= asyncio.run(rollouts(options, "cuda"))
+    for runner in (None, "v1", "v2"):
+        figures |= asyncio.run(rollouts(options, "cuda", runner))
     figures |= training(options, "gpu")
     for name, value in figures.items():
         print(f"{name:36} {format(value, '.4g') if isinstance(value, float) else value}")

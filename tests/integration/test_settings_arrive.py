@@ -1,6 +1,8 @@
 """Each of our settings arrives at a key that verl 0.9.1 reads: the key, its value, and the line that reads it."""
 
 from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +13,6 @@ from omegaconf import OmegaConf
 import elastic_core
 from elastic_core.training.algorithms import shares
 from elastic_core.training.grpo.parameters import DEADLINES, DEFAULT_ANSWERS, GrpoParameters
-from elastic_core.training.grpo.trainer import ESTIMATOR, ROWS_ESTIMATOR
 from elastic_core.training.sft import compose_config
 from elastic_core.training.sft_parameters import SftParameters, WarmStart
 from flows import presets
@@ -59,21 +60,97 @@ def if_cut(what: Callable[[GrpoParameters], Any]) -> Callable[[Any], Any]:
     return lambda parameters: None if parameters.algorithm == "grpo" else what(parameters)
 
 
+def corrected(parameters: GrpoParameters, name: str, default: Any) -> Any:
+    return getattr(parameters.rollout_correction, name) if parameters.rollout_correction else default
+
+
 STRATEGY = Arrival(
     "elastic.strategy",
     lambda parameters: "separate_native" if parameters.one_pass else parameters.strategy,
     LOOP,
     "settings.strategy",
 )
+CREDIT = Arrival(
+    "elastic.cuts.credit", if_cut(lambda p: asdict(p.credited)), LOOP, "Credit(**self.config.elastic.cuts.credit)"
+)
+FILTER = Arrival(
+    "elastic.filter_groups",
+    lambda p: p.max_num_gen_batches if p.filter_groups else None,
+    "elastic_core/training/grpo/trainer.py",
+    "max_batches=self.config.elastic.filter_groups",
+)
 GRPO: dict[str, list[Arrival]] = {
     "algorithm": [
-        Arrival("elastic.cuts.algorithm", if_cut(lambda p: p.algorithm), LOOP, "self.config.elastic.cuts.algorithm"),
+        CREDIT,
         Arrival(
             "algorithm.adv_estimator",
-            lambda p: ESTIMATOR if p.algorithm == "grpo" else ROWS_ESTIMATOR,
+            lambda p: f"elastic_{'grpo' if p.algorithm == 'grpo' else 'rows'}_{p.divisor}",
             TRAINER,
             "adv_estimator=self.config.algorithm.adv_estimator",
         ),
+    ],
+    "credit": [CREDIT],
+    "own_baseline": [CREDIT],
+    "norm_adv_by_std": [
+        CREDIT,
+        Arrival(
+            "algorithm.adv_estimator",
+            lambda p: f"elastic_{'grpo' if p.algorithm == 'grpo' else 'rows'}_{p.divisor}",
+            TRAINER,
+            "adv_estimator=self.config.algorithm.adv_estimator",
+        ),
+    ],
+    "filter_groups": [
+        FILTER,
+        Arrival("algorithm.filter_groups.enable", same("filter_groups"), TRAINER, 'filter_groups.get("enable", False)'),
+    ],
+    "max_num_gen_batches": [FILTER],
+    "rollout_correction": [
+        Arrival(
+            f"algorithm.rollout_correction.{name}",
+            partial(corrected, name=name, default=default),
+            "verl/trainer/ppo/rollout_corr_helper.py",
+            f'rollout_corr_config.get("{name}"',
+        )
+        for name, default in (
+            ("rollout_is", None),
+            ("rollout_is_threshold", 2.0),
+            ("rollout_is_batch_normalize", False),
+            ("rollout_rs", None),
+            ("rollout_rs_threshold", None),
+        )
+    ],
+    "loss_agg_mode": [
+        Arrival(f"{ACTOR}.loss_agg_mode", same("loss_agg_mode"), LOSS, "loss_agg_mode = config.loss_agg_mode"),
+        Arrival(
+            f"{ACTOR}.loss_scale_factor",
+            lambda p: p.response_tokens if p.loss_agg_mode == "seq-mean-token-sum-norm" else None,
+            LOSS,
+            "config.loss_scale_factor",
+        ),
+    ],
+    "loss_mode": [
+        Arrival(f"{ACTOR}.policy_loss.loss_mode", same("loss_mode"), LOSS, 'config.policy_loss.get("loss_mode"')
+    ],
+    "rollout_dtype": [
+        Arrival(
+            f"{ROLLOUT}.dtype",
+            lambda p: p.rollout_dtype or ("float32" if p.device == "cpu" else "bfloat16"),
+            SERVER,
+            '"dtype": self.config.dtype',
+        )
+    ],
+    "lora_rank": [
+        Arrival("actor_rollout_ref.model.lora_rank", same("lora_rank"), ENGINE, '"r": self.model_config.lora_rank'),
+        Arrival("actor_rollout_ref.model.lora.merge", lambda p: p.lora_rank > 0, ENGINE, 'lora.get("merge", False)'),
+    ],
+    "lora_alpha": [
+        Arrival(
+            "actor_rollout_ref.model.lora_alpha",
+            lambda p: (p.lora_alpha or 2 * p.lora_rank) if p.lora_rank else 16,
+            ENGINE,
+            '"lora_alpha": self.model_config.lora_alpha',
+        )
     ],
     "cuts": [Arrival("elastic.cuts.at", if_cut(lambda p: list(p.cuts_at)), LOOP, "settings.cuts.at")],
     "cut_weights": [
@@ -386,7 +463,14 @@ SFT: dict[str, list[Arrival]] = {
     "remove_padding": [
         Arrival(
             "model.use_remove_padding", same("remove_padding"), WORKERS, 'self.model_config.get("use_remove_padding"'
-        )
+        ),
+        Arrival("data.use_dynamic_bsz", same("remove_padding"), SFT_TRAINER, "self.config.data.use_dynamic_bsz"),
+        Arrival(
+            "data.micro_batch_size_per_gpu",
+            lambda c: c.batch_size if c.remove_padding else 1,
+            SFT_TRAINER,
+            "self.config.data.micro_batch_size_per_gpu",
+        ),
     ],
     "reshard": [
         Arrival("engine.reshard_after_forward", same("reshard"), ENGINE, "self.engine_config.reshard_after_forward")
@@ -419,7 +503,7 @@ OURS = {"model", "train_file", "work_dir", "output_dir", "keep_order", "seed", "
 
 
 def test_no_setting_is_left_out() -> None:
-    assert set(GRPO) == set(GrpoParameters.model_fields) - DEADLINES
+    assert set(GRPO) == set(GrpoParameters.model_fields) - DEADLINES - {"verl"}  # verl's own, in test_training_config
     assert set(SFT) == set(WarmStart.model_fields) - OURS
 
 

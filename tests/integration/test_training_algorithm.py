@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage, get_adv_estimator_fn
+from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask
 from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.torch_functional import logprobs_from_logits
@@ -19,7 +20,7 @@ from verl.workers.utils.padding import response_from_nested
 
 from elastic_core.training.grpo.config import compose
 from elastic_core.training.grpo.parameters import GrpoParameters
-from elastic_core.training.grpo.trainer import group_metrics
+from elastic_core.training.grpo.replay_buffer import to_sample, with_variance
 from tests.training_rollouts import BASE, BOX, END, EOS, WORD, Server, rollout
 
 FORCED = (*[WORD] * 6, *BOX, EOS)
@@ -208,13 +209,69 @@ def test_a_group_without_variance_contributes_no_policy_gradient(config: Any) ->
 
 
 def test_groups_without_variance_are_counted() -> None:
-    problems = ["a", "b", "a", "c", "b", "c"]
-    assert group_metrics(problems, [1.0, 0.0, 0.0, 0.7, 0.0, 0.7]) == {
-        "rollout/groups": 3.0,
-        "rollout/groups_without_variance": 2.0,
-    }
+    rows = zip("abacbc", [1.0, 0.0, 0.0, 0.7, 0.0, 0.7], strict=True)
+    assert with_variance((problem, {"score": score}) for problem, score in rows) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("taught", "sampled", "expected"),
+    [
+        (32, 32, 0),
+        (40, 64, 0),
+        (24, 32, 11),  # 8 are missing, and 3 of 4 teach.
+        (1, 32, 32),  # Never more than a batch at a time.
+        (0, 32, 32),
+        (16, 72, 24),  # 10 batches of 8 problems are the limit here: 8 are left.
+    ],
+)
+def test_dynamic_sampling_asks_for_what_should_fill_the_batch(taught: int, sampled: int, expected: int) -> None:
+    limit = 3 if sampled == 72 else 10
+    assert to_sample(taught, sampled, 32, limit) == expected
 
 
 def test_forced_tokens_have_no_advantage(config: Any) -> None:
     mask = torch.tensor([[1, 0, 1, 1], [1, 1, 1, 0]])
     assert (advantages(config, [[1.0, 0.0]], mask) != 0).tolist() == mask.bool().tolist()
+
+
+def test_batch_wise_advantages_are_verls_reinforce_plus_plus_with_a_baseline() -> None:
+    rewards, mask = torch.zeros(6, 5), torch.tensor([[1, 1, 1, 0, 0], [1, 0, 1, 1, 1]] * 3)
+    rewards[:, -1] = torch.tensor([1.0, 0.0, 0.7, 0.2, 1.0, 1.0])
+    index = np.array(["a", "a", "b", "b", "c", "c"])
+    ours, theirs = (
+        get_adv_estimator_fn(name)(token_level_rewards=rewards.clone(), response_mask=mask, index=index, config=None)[0]
+        for name in ("elastic_grpo_batch", "reinforce_plus_plus_baseline")
+    )
+    assert torch.allclose(ours, theirs, atol=1e-5) and ours[mask == 0].eq(0).all()
+    assert ours[mask == 1].mean().abs() < 1e-6 and ours[mask == 1].std() == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["elastic_grpo_batch", "elastic_grpo_none", "elastic_grpo_group"])
+def test_a_batch_without_variance_has_no_advantages(name: str) -> None:
+    rewards = torch.tensor([[0.0, 0.7]] * 4)
+    found, _ = get_adv_estimator_fn(name)(
+        token_level_rewards=rewards, response_mask=torch.ones(4, 2), index=np.array(["a", "a", "b", "b"]), config=None
+    )
+    assert not found.any()
+
+
+def test_undivided_advantages_are_rewards_less_their_groups_mean() -> None:
+    rewards = torch.tensor([[1.0], [0.0], [0.0], [0.0]])
+    found, _ = get_adv_estimator_fn("elastic_grpo_none")(
+        token_level_rewards=rewards, response_mask=torch.ones(4, 1), index=np.array(["a"] * 4), config=None
+    )
+    assert found[:, 0].tolist() == [0.75, -0.25, -0.25, -0.25]
+
+
+def test_rollout_correction_weighs_sampled_tokens_and_leaves_forced_ones_alone() -> None:
+    """A forced token has log-probability 0 from the sampler: its ratio, were it weighed, would be anything."""
+    output = rollout(Server(*FORCED))
+    mask = torch.tensor([output.response_mask])
+    sampler = torch.where(mask.bool(), -1.0, 0.0)
+    trainer = sampler + torch.tensor([[0.0, 2.0, -0.5, 0.0, 0.0, 0.0, -30.0] + [0.0] * (mask.shape[1] - 7)])
+    weights, _, metrics = compute_rollout_correction_and_rejection_mask(
+        old_log_prob=trainer, rollout_log_prob=sampler, response_mask=mask, rollout_is="token", rollout_is_threshold=2.0
+    )
+    found = weights.batch["rollout_is_weights"][0] * mask[0]
+    assert found.tolist() == pytest.approx([1, 2, np.exp(-0.5), 1, 1, 1, 0] + [1] * (mask.shape[1] - 7))
+    assert metrics["rollout_corr/rollout_is_min"] == pytest.approx(np.exp(-0.5))

@@ -1,5 +1,6 @@
 """GRPO's parameters, and that verl accepts what they are translated into."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,9 @@ from safetensors.torch import save_file
 
 import elastic_core.miniature
 from elastic_core.budget import Budget
-from elastic_core.models.special_tokens import load_markers
+from elastic_core.errors import UserError
 from elastic_core.training.grpo.config import compose, overrides
 from elastic_core.training.grpo.parameters import GrpoParameters
-from elastic_core.training.grpo.trainer import ESTIMATOR
 from elastic_core.training.launch import job_environment
 from elastic_core.training.requirements import InsufficientResources, Resources, check_nodes, required_resources
 
@@ -53,7 +53,6 @@ def test_one_pass_gives_rollouts_to_an_engine_that_closes_thoughts(tmp_path: Pat
     assert (two.elastic.strategy, one.elastic.strategy) == ("separate", "separate_native")
     kwargs = one.actor_rollout_ref.rollout.engine_kwargs.vllm
     assert list(kwargs.logits_processors) == ["elastic_core.engines.budgets.v1:SeparateBudgets"]
-    assert kwargs.additional_config.elastic.think_ends == [list(load_markers(BASE)[1].close)]
     assert set(job_environment(one)) - set(job_environment(two)) == {"VLLM_USE_V2_MODEL_RUNNER"}
     assert composed(tmp_path, one_pass=True).actor_rollout_ref.rollout.engine_kwargs.vllm.logits_processors
     with pytest.raises(ValidationError, match="one_pass keeps separate budgets"):
@@ -85,7 +84,7 @@ def test_on_a_cpu_new_weights_are_sent_in_blocks_that_hold_the_largest_tensor(
 def test_defaults_are_the_papers(tmp_path: Path) -> None:
     config = composed(tmp_path)
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
-    assert config.algorithm.adv_estimator == ESTIMATOR and actor.loss_agg_mode == "token-mean"
+    assert config.algorithm.adv_estimator == "elastic_grpo_group" and actor.loss_agg_mode == "token-mean"
     assert (config.data.train_batch_size, actor.ppo_mini_batch_size, rollout.n) == (128, 64, 8)
     assert (actor.optim.lr, actor.kl_loss_coef, actor.kl_loss_type, actor.entropy_coeff) == (
         1e-6, 0.001, "low_var_kl", 0.001,
@@ -179,3 +178,67 @@ def test_a_placement_that_can_never_come_is_refused(nodes: list[tuple[int, int]]
         InsufficientResources, match=r"needs 1 node.* 6 logical CPUs over all nodes; the Ray cluster has"
     ):
         check_nodes(nodes, required)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"actor_rollout_ref": {"actor": {"ppo_epochs": 2}}},
+        {"actor_rollout_ref.actor.ppo_epochs": 2},
+        {"actor_rollout_ref.actor": {"ppo_epochs": 2}},
+        {"+actor_rollout_ref.actor.ppo_epochs": 2},
+    ],
+)
+def test_any_setting_of_verl_can_be_given_in_tables_or_by_its_dotted_name(given: Any, tmp_path: Path) -> None:
+    assert composed(tmp_path, **MINIATURE, verl=given).actor_rollout_ref.actor.ppo_epochs == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"actor_rollout_ref.actor.ppo_epoch": 2},
+            r"verl has no such setting, did you mean .ppo_epochs",
+        ),
+        ({"actor_rollout_ref.actor.ppo_epochs": "two"}, r"expected a value like verl's own, 1"),
+        ({"actor_rollout_ref.actor.use_torch_compile": 1}, "expected a value like verl's own, True"),
+        ({"actor_rollout_ref.actor.clip_ratio_low": 0.1}, r"other settings of \[train\] make .*clip_ratio_low 0.2"),
+        ({"actor_rollout_ref.actor.optim": {"lr": 1e-3}}, r"make actor_rollout_ref.actor.optim.lr 0.0001"),
+        ({"elastic.budget": "9+9"}, r"make elastic.budget '48\+32'"),
+        ({"actor_rollout_ref.actor.checkpoint": "none"}, "make actor_rollout_ref.actor.checkpoint.save_contents"),
+    ],
+)
+def test_what_verl_does_not_know_or_we_set_is_refused_by_name(given: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        composed(tmp_path, **MINIATURE, verl=given)
+
+
+def test_further_settings_change_the_key_of_a_training_and_none_do_not() -> None:
+    old, new = GrpoParameters(), GrpoParameters(verl={"actor_rollout_ref.actor.ppo_epochs": 2}, filter_groups=True)
+    newer = {"verl", "filter_groups", "max_num_gen_batches", "rollout_correction", "lora_rank", "loss_mode", "credit"}
+    assert newer.isdisjoint(old.model_dump()) and {"verl", "filter_groups"} <= new.model_dump().keys()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rollout_correction": {}, "reuse_rollout_logprobs": True}, "rollout_correction needs the trainer's own"),
+        ({"rollout_correction": {}, "train_on_forced_end": True}, "no sampler gave its probability"),
+        ({"rollout_correction": {"rollout_rs": "token_k1"}}, "both rollout_rs and rollout_rs_threshold"),
+        ({"rollout_correction": {"rollout_rs": "token_k9", "rollout_rs_threshold": 1}}, "rollout_rs"),
+        ({"rollout_correction": {"rollout_is": None}}, "corrects nothing"),
+        ({"lora_rank": 8, "reuse_rollout_logprobs": True}, "lora_rank needs the trainer's own"),
+        ({"lora_alpha": 8}, "no effect without lora_rank"),
+        ({"max_num_gen_batches": 3}, "no effect without filter_groups"),
+        ({"credit": "whole"}, "credit has no effect: algorithm = grpo"),
+    ],
+)
+def test_settings_without_effect_or_sense_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        GrpoParameters(**changes)
+
+
+def test_tensor_parallel_rollouts_do_without_the_fused_all_reduce_that_would_be_compiled(tmp_path: Path) -> None:
+    kwargs = composed(tmp_path, tensor_parallel=2).actor_rollout_ref.rollout.engine_kwargs.vllm
+    assert json.loads(kwargs.compilation_config) == {"pass_config": {"fuse_allreduce_rms": False}}
+    assert not composed(tmp_path).actor_rollout_ref.rollout.engine_kwargs.vllm

@@ -26,6 +26,7 @@ def trainer_of(tmp_path: Path, **changes: Any) -> Any:
         GrpoParameters(**MINIATURE | changes), model="model", train_files=files, validation_files=files,
         out_dir=tmp_path, run_name="test",
     )  # fmt: skip
+    trainer.replay_buffer = SimpleNamespace(submitted=[], discarded=[])
     return trainer
 
 

@@ -9,6 +9,7 @@ from fastapi.encoders import jsonable_encoder
 from elastic_core.errors import UserError
 from elastic_core.rewards.codeforces import MAX_ATTEMPTS
 from elastic_core.sweep.grid import build_cells
+from elastic_core.training.grpo.rollout_correction import RolloutCorrection
 from flows import presets
 from flows.commands import doctor
 from flows.commands.cli import cli
@@ -101,8 +102,18 @@ def test_a_preset_that_extends_another_is_that_one_but_for_what_it_says() -> Non
     first, second = presets.resolve("e1-math-1.5b"), presets.resolve("e1-math-7b")
     assert second.preset == "e1-math-7b" and second.base == "Skywork/Skywork-OR1-Math-7B"
     assert second.sweep == first.sweep and second.data == first.data
-    changed = second.training.model_dump().items() - first.training.model_dump().items()
-    assert changed == {("tokens_per_device", 16384)}
+    ours, theirs = second.training.model_dump(), first.training.model_dump()
+    assert {key: value for key, value in ours.items() if value != theirs[key]} == {"tokens_per_device": 16384}
+
+
+@pytest.mark.parametrize("name", [name for name in presets.names() if presets.resolve(name).train])
+def test_every_training_on_gpus_corrects_for_its_sampler_and_none_on_a_cpu(name: str) -> None:
+    training = presets.resolve(name).training
+    if training.device == "gpu":
+        assert training.rollout_correction == RolloutCorrection(rollout_is="token", rollout_is_threshold=2.0)
+        assert training.rollout_seeds == "engine" and not training.reuse_rollout_logprobs
+    else:
+        assert training.rollout_correction is None
 
 
 def test_ways_to_keep_to_a_length_are_compared_with_each_model_in_its_own() -> None:

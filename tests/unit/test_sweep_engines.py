@@ -117,6 +117,9 @@ def test_an_engine_that_keeps_dying_is_given_up(monkeypatch: pytest.MonkeyPatch)
         ({"device": "cuda", "gpu_memory_utilization": 0.5, "kv_cache_gib": 1}, "no effect"),
         ({"max_num_seq": 4}, "Extra inputs"),
         ({"max_num_seqs": 0}, "greater than"),
+        ({"model_runner": "v2"}, "model_runner is v2 on a CPU"),
+        ({"vllm": {"dtype": "float16"}}, "vllm.dtype is a setting of its own; give engine.dtype"),
+        ({"vllm": {"logits_processors": []}}, "vllm.logits_processors is set by what measures budgets"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(values: dict[str, Any], named: str) -> None:
@@ -129,6 +132,19 @@ def test_the_fingerprint_knows_what_can_change_a_token_and_nothing_else() -> Non
     assert EngineParameters(max_num_seqs=8, start_timeout_seconds=3).fingerprint == plain.fingerprint
     assert EngineParameters(dtype="bfloat16").fingerprint != plain.fingerprint
     assert EngineParameters(max_model_len=64).fingerprint != plain.fingerprint
+    assert EngineParameters(vllm={"quantization": "fp8"}).fingerprint != plain.fingerprint
+    cuda = EngineParameters(device="cuda")
+    assert EngineParameters(device="cuda", model_runner="v2").fingerprint != cuda.fingerprint
+    assert {"vllm", "model_runner"}.isdisjoint(cuda.model_dump()), "keys stay what they were"
+
+
+def test_a_gpu_prefills_in_large_steps_and_compiles_no_fused_all_reduce() -> None:
+    one, two = (EngineParameters(device="cuda", tensor_parallel_size=number).arguments("model") for number in (1, 2))
+    assert one["max_num_batched_tokens"] == two["max_num_batched_tokens"] == 8192
+    assert "compilation_config" not in one and two["compilation_config"]["pass_config"] == {"fuse_allreduce_rms": False}
+    given = EngineParameters(device="cuda", vllm={"max_num_batched_tokens": 16384, "swap_space": 8})
+    assert given.arguments("model").items() >= {"max_num_batched_tokens": 16384, "swap_space": 8}.items()
+    assert given.model_copy(update={"model_runner": "v2"}).environment["VLLM_USE_V2_MODEL_RUNNER"] == "1"
 
 
 def test_every_setting_is_described() -> None:

@@ -1,6 +1,7 @@
 """Anytime training: what a thought's cuts are worth to its segments, and that following it leads uphill."""
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,14 +13,15 @@ from pydantic import ValidationError
 
 from elastic_core.strategies import Sampling
 from elastic_core.training.algorithms import (
+    CREDITS,
     Answered,
+    Credit,
     Cuts,
     answer_advantages,
-    anytime_advantages,
+    cut_advantages,
     even_cuts,
     halved_cuts,
     num_distinct,
-    reo_advantages,
     rows,
     shares,
     think_and_answer,
@@ -28,6 +30,10 @@ from elastic_core.training.grpo.parameters import GrpoParameters
 from tests.scripted import ScriptedEngine
 from tests.unit.test_memo import END, EOS, MARKERS, WORD
 
+ANYTIME = CREDITS["anytime"]
+DIVISORS: list[Any] = ["group", "none"]
+OF: list[Any] = ["segment", "whole"]
+EVERY_CREDIT = [Credit(*chosen) for chosen in itertools.product(OF, (True, False), DIVISORS)]
 PROMPT = (7, 8)
 CUTS = Cuts(at=(2, 4, 6), weights=(0.5, 0.3, 0.2), answers=2, solution=3)
 SAMPLING = Sampling(logprobs=True)
@@ -65,21 +71,45 @@ def tables(draw: st.DrawFn) -> tuple[list[list[float]], list[float]]:
 @given(tables())
 def test_thinking_advantages_are_the_authors(table: tuple[list[list[float]], list[float]]) -> None:
     scores, p = table
-    assert anytime_advantages(np.array(scores), p) == pytest.approx(np.array(transcribed(scores, p)))
+    assert cut_advantages(np.array(scores), p, ANYTIME) == pytest.approx(np.array(transcribed(scores, p)))
 
 
 @given(st.integers(2, 8), st.integers(1, 5), st.floats(0, 1))
 def test_a_problem_whose_answers_are_all_worth_the_same_teaches_nothing(thoughts: int, cuts: int, score: float) -> None:
     scores, p = np.full((thoughts, cuts), score), shares("linear", range(1, cuts + 1))
-    for algorithm in (anytime_advantages, reo_advantages):
-        assert algorithm(scores, p) == pytest.approx(0, abs=1e-6)
+    for credit in EVERY_CREDIT:
+        assert cut_advantages(scores, p, credit) == pytest.approx(0, abs=1e-6)
     assert not answer_advantages(np.full((thoughts, cuts, 4), 0.5)).any()
 
 
 def test_by_hand() -> None:
     scores = np.array([[0.0, 1.0], [0.0, 0.0]])
     # Segment 0: R = 1/2 and 0, mean 1/4. Segment 1: R = 1/2 and 0, V1 = 0 for both, V2 = 1/4; half of each.
-    assert anytime_advantages(scores, [0.5, 0.5]).tolist() == [[0.25, 0.375], [-0.25, -0.125]]
+    assert cut_advantages(scores, [0.5, 0.5], ANYTIME).tolist() == [[0.25, 0.375], [-0.25, -0.125]]
+
+
+@pytest.mark.parametrize(
+    ("credit", "expected"),
+    [
+        # R = 3/4 and 1/4 of the whole, mean 1/2; the first thought's own past is 1/2, the second's 0.
+        (Credit("whole", True, "none"), [[0.25, 0.25], [-0.25, 0.0]]),
+        (Credit("whole", False, "none"), [[0.25, 0.25], [-0.25, -0.25]]),
+        (Credit("segment", False, "none"), [[0.25, 0.125], [-0.25, -0.125]]),
+        (Credit("segment", False, "group"), [[np.sqrt(0.5), np.sqrt(0.5)], [-np.sqrt(0.5), -np.sqrt(0.5)]]),
+    ],
+)
+def test_credit_baseline_and_divisor_are_chosen_one_by_one(credit: Credit, expected: list[list[float]]) -> None:
+    scores = np.array([[0.5, 1.0], [0.0, 0.5]])
+    assert cut_advantages(scores, [0.5, 0.5], credit) == pytest.approx(np.array(expected), abs=1e-4)
+
+
+@given(tables(), st.sampled_from(["segment", "whole"]))
+def test_divided_advantages_do_not_depend_on_the_unit_of_rewards(
+    table: tuple[list[list[float]], list[float]], of: Any
+) -> None:
+    scores, p = np.array(table[0]), table[1]
+    one, ten = (cut_advantages(scores * unit, p, Credit(of, False, "group")) for unit in (1, 10))
+    assert one == pytest.approx(ten, abs=1e-3)
 
 
 def test_an_answer_is_compared_with_those_of_the_same_cut_of_the_same_thought() -> None:
@@ -88,7 +118,7 @@ def test_an_answer_is_compared_with_those_of_the_same_cut_of_the_same_thought() 
 
 
 def test_reo_gives_a_whole_thought_one_advantage_over_its_deviation() -> None:
-    advantages = reo_advantages(np.array([[0.0, 1.0], [0.0, 0.0]]), [0.5, 0.5])
+    advantages = cut_advantages(np.array([[0.0, 1.0], [0.0, 0.0]]), [0.5, 0.5], CREDITS["reo"])
     assert advantages == pytest.approx(np.array([[1, 1], [-1, -1]]) / np.sqrt(2), abs=1e-4)
 
 
@@ -99,7 +129,7 @@ def bandit_step(logits: np.ndarray, rng: np.random.Generator, p: Sequence[float]
     tokens = rng.random((8, 2)) < probabilities
     chance = np.cumsum(tokens, axis=1) / [1, 2]
     scores = (rng.random((8, 2, 2)) < chance[..., None]).astype(float)
-    return np.asarray((anytime_advantages(scores.mean(axis=2), p) * (tokens - probabilities)).mean(axis=0))
+    return np.asarray((cut_advantages(scores.mean(axis=2), p, ANYTIME) * (tokens - probabilities)).mean(axis=0))
 
 
 def worth(logits: np.ndarray, p: Sequence[float]) -> float:
@@ -185,7 +215,7 @@ def test_rows_are_the_thought_and_each_answer_once_and_forced_tokens_are_in_none
 def test_each_token_of_a_thought_has_the_advantage_of_its_segment() -> None:
     answers = [thought_of()[1], thought_of(WORD, WORD, END)[1]]
     scores = np.concatenate([scored(answers[0], 0, 1, 1), scored(answers[1], 1, 1, 1)])
-    by_segment = anytime_advantages(scores.mean(axis=2), CUTS.weights)
+    by_segment = cut_advantages(scores.mean(axis=2), CUTS.weights, ANYTIME)
     long, short = (of_thought[0] for of_thought in rows(answers, scores, CUTS))
     assert long.advantages == [value for value in by_segment[0] for _ in range(2)]
     assert short.advantages == [by_segment[1, 0], by_segment[1, 0], by_segment[1, 1]]

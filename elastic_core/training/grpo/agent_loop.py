@@ -31,7 +31,7 @@ from elastic_core.rewards import Grade, grade
 from elastic_core.rewards.response import response_text
 from elastic_core.seeds import group_seed, rollout_seed
 from elastic_core.strategies import STRATEGIES, Sampling
-from elastic_core.training.algorithms import THINKING_ADVANTAGES, Answered, Cuts, num_distinct, rows, think_and_answer
+from elastic_core.training.algorithms import Answered, Credit, Cuts, num_distinct, rows, think_and_answer
 from elastic_core.training.grpo.reward import REWARDS, L1Parameters, LengthRequest, Rollout, measures, thought_measures
 from elastic_core.training.grpo.server import ServerEngine, server_class
 from elastic_core.trajectory import Trajectory
@@ -175,8 +175,8 @@ class ElasticAgentLoop(AgentLoopBase):
         rewards = np.array(
             [[[self._reward(each) for each in of_cut] for of_cut in of_thought] for of_thought in graded]
         )
-        thinking = THINKING_ADVANTAGES[self.config.elastic.cuts.algorithm]
-        of_problem = rows(thoughts, rewards, cuts, thinking=thinking, truncated=self._on_truncated)
+        credit = Credit(**self.config.elastic.cuts.credit)
+        of_problem = rows(thoughts, rewards, cuts, credit=credit, truncated=self._on_truncated)
         found = []
         for of_thought, answers, engine in zip(of_problem, graded, engines, strict=True):
             measured, generated = thought_measures(answers, cuts.at, cuts.weights), engine.generated

@@ -5,16 +5,16 @@ penalty is a loss term, not part of the reward.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from math import ceil, prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, Unpack
 
-from elastic_core.engines.budgets.parameters import additional_config, installed_runner
-from elastic_core.engines.parameters import CPU_EXECUTOR
+from elastic_core.engines.budgets.parameters import installed_runner
+from elastic_core.engines.parameters import CPU_EXECUTOR, NO_FUSED_ALL_REDUCE, PREFILL_TOKENS
+from elastic_core.errors import UserError, first_line, nearest
 from elastic_core.models.files import tensors
-from elastic_core.models.marks import Marks
-from elastic_core.models.special_tokens import load_markers
 from elastic_core.training.algorithms import shares
 from elastic_core.training.grpo.parameters import DEFAULT_ANSWERS, GrpoParameters
 
@@ -35,13 +35,60 @@ class Job(TypedDict):
 
 def compose(parameters: GrpoParameters, **job: Unpack[Job]) -> "DictConfig":
     """verl's configuration, composed on its own ppo_trainer.yaml; verl raises for a key that it does not know, and
-    ValueError or AssertionError for values."""
+    ValueError or AssertionError for values. UserError for what `train.verl` gives and is refused."""
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
-    config = verl_config("ppo_trainer", overrides(parameters, **job))
-    validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+    ours = overrides(parameters, **job)
+    config = verl_config("ppo_trainer", ours)
+    _pass_on(parameters.verl, config, ours)
+    try:
+        validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+    except Exception as error:
+        if parameters.verl:
+            raise UserError(f"train.verl: verl refuses it: {first_line(error)}") from error
+        raise
     return config
+
+
+def _pass_on(given: Mapping[str, Any], config: "DictConfig", ours: Mapping[str, Any]) -> None:
+    """Set what `train.verl` gives, in tables or by dotted key; "+" before a key adds it, as in hydra. Raises UserError
+    for a key that verl does not know, or that is set from other settings."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    taken = {key.removeprefix("+"): value for key, value in ours.items()}
+    for written, value in _leaves(given):
+        key, where = written.removeprefix("+"), f"train.verl.{written} = {value!r}"
+        for own, set_to in taken.items():
+            if f"{own}.".startswith(f"{key}.") or f"{key}.".startswith(f"{own}."):
+                raise UserError(f"{where}: other settings of [train] make {own} {set_to!r}; change those")
+        default = OmegaConf.select(config, key)
+        if not _is_like(value, default):
+            raise UserError(f"{where}: expected a value like verl's own, {default!r}")
+        try:
+            OmegaConf.update(config, key, value, force_add=written != key)
+        except OmegaConfBaseException:
+            table, _, name = key.rpartition(".")
+            found = OmegaConf.select(config, table) if table else config
+            hint = nearest(name, map(str, found) if OmegaConf.is_dict(found) else [])
+            raise UserError(f"{where}: verl has no such setting{hint}") from None
+
+
+def _is_like(value: Any, default: Any) -> bool:
+    """Whether a scalar can replace verl's own, which says of what kind it is."""
+    if not isinstance(default, bool | int | float | str) or value is None:
+        return True
+    kind = (int, float) if type(default) is float else type(default)
+    return isinstance(value, kind) and isinstance(value, bool) == isinstance(default, bool)
+
+
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def verl_config(name: str, changed: Mapping[str, Any]) -> "DictConfig":
@@ -95,17 +142,21 @@ def _algorithm(p: GrpoParameters) -> dict[str, Any]:
     cuts: dict[str, Any] = {"+elastic.cuts": None}
     if p.algorithm != "grpo":
         cuts = {
-            "+elastic.cuts.algorithm": p.algorithm,
+            **{f"+elastic.cuts.credit.{key}": value for key, value in asdict(p.credited).items()},
             "+elastic.cuts.at": p.cuts_at,
             "+elastic.cuts.weights": shares(p.cut_weighting, p.cuts_at),
             "+elastic.cuts.answers": p.answers or DEFAULT_ANSWERS,
             "+elastic.cuts.thoughts": p.group_size,
         }
     return {
-        "algorithm.adv_estimator": "elastic_grpo" if p.algorithm == "grpo" else "elastic_rows",  # Of trainer.py.
+        "algorithm.adv_estimator": f"elastic_{'grpo' if p.algorithm == 'grpo' else 'rows'}_{p.divisor}",  # trainer.py
         "critic.enable": False,
         "algorithm.use_kl_in_reward": False,
         "algorithm.rollout_correction.bypass_mode": p.reuse_rollout_logprobs,
+        **{f"algorithm.rollout_correction.{key}": value for key, value in p.rollout_correction or ()},
+        # Problems are fetched one at a time, and replay_buffer.py asks for more.
+        **({"algorithm.filter_groups.enable": True} if p.filter_groups else {}),
+        "+elastic.filter_groups": p.max_num_gen_batches if p.filter_groups else None,
         # Read by agent_loop.py and trainer.py; verl's own sections refuse keys they do not know.
         "+elastic.strategy": "separate_native" if p.one_pass else p.strategy,
         "+elastic.budget": p.budget,
@@ -131,6 +182,18 @@ def _actor(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
         overrides[f"{engine}.fsdp_config.use_torch_compile"] = not cpu
         # Left out, FSDP computes in bf16; its `dtype` is read by other engines only.
         overrides[f"+{engine}.fsdp_config.mixed_precision.param_dtype"] = "fp32" if cpu else "bf16"
+    if p.loss_agg_mode == "seq-mean-token-sum-norm":
+        # Else verl divides by the width of the micro-batch, which differs from one to the next.
+        overrides[f"{actor}.loss_scale_factor"] = p.response_tokens
+    if p.loss_mode != "vanilla":
+        overrides[f"{actor}.policy_loss.loss_mode"] = p.loss_mode
+    if p.lora_rank:
+        overrides |= {
+            "actor_rollout_ref.model.lora_rank": p.lora_rank,
+            "actor_rollout_ref.model.lora_alpha": p.lora_alpha or 2 * p.lora_rank,
+            # vLLM gets whole weights. It needs no LoRA kernels, and its prefix cache and CUDA graphs stay as they are.
+            "actor_rollout_ref.model.lora.merge": True,
+        }
     return overrides | {
         "actor_rollout_ref.model.path": str(model),
         "actor_rollout_ref.model.use_remove_padding": p.attention == "flash_attention_2",
@@ -143,8 +206,8 @@ def _actor(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
         f"{actor}.ppo_mini_batch_size": p.mini_batch_size,
         f"{actor}.use_dynamic_bsz": True,
         f"{actor}.ppo_max_token_len_per_gpu": p.tokens_per_device,
-        # Over the mini-batch's tokens that are trained on: others are masked out of sum and count.
-        f"{actor}.loss_agg_mode": "token-mean",
+        # By default over the mini-batch's tokens that are trained on: others are masked out of sum and count.
+        f"{actor}.loss_agg_mode": p.loss_agg_mode,
         f"{actor}.clip_ratio": p.clip_low,
         f"{actor}.clip_ratio_low": p.clip_low,
         f"{actor}.clip_ratio_high": p.clip_high,
@@ -178,7 +241,7 @@ def _rollout(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
         # Of what the agent loop makes of a problem; data.max_prompt_length is that of the problem itself.
         f"{rollout}.prompt_length": context - p.response_tokens,
         f"{rollout}.max_model_len": context,
-        f"{rollout}.max_num_batched_tokens": max(context, 8192),
+        f"{rollout}.max_num_batched_tokens": max(context, PREFILL_TOKENS),
         f"{rollout}.max_num_seqs": p.max_sequences,
         f"{rollout}.gpu_memory_utilization": p.memory_fraction,
         f"{rollout}.agent.num_workers": p.rollout_workers,
@@ -192,18 +255,17 @@ def _rollout(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
         "reward.custom_reward_function.path": "pkg://elastic_core.training.grpo.reward",
         "reward.custom_reward_function.name": "compute_score",
     }
+    if p.tensor_parallel > 1:  # As text, since verl writes it as JSON and omegaconf's tables are none.
+        overrides[f"+{rollout}.engine_kwargs.vllm.compilation_config"] = json.dumps(NO_FUSED_ALL_REDUCE)
+    if p.rollout_dtype:
+        overrides[f"{rollout}.dtype"] = p.rollout_dtype
     if p.one_pass:
         processor = installed_runner("cpu" if p.device == "cpu" else "cuda").processor
-        ((section, marks),) = additional_config(Marks.of(load_markers(model)[1])).items()
-        vllm = f"+{rollout}.engine_kwargs.vllm"
-        overrides |= {
-            f"{vllm}.logits_processors": [processor],
-            **{f"{vllm}.additional_config.{section}.{key}": value for key, value in marks.items()},
-        }
+        overrides[f"+{rollout}.engine_kwargs.vllm.logits_processors"] = [processor]
     if p.device == "cpu":
         largest = max((prod(tensor["shape"]) for tensor in tensors(Path(model)).values()), default=0)
         overrides |= {
-            f"{rollout}.dtype": "float32",
+            f"{rollout}.dtype": p.rollout_dtype or "float32",
             f"{rollout}.enforce_eager": True,
             # Weights and cache share the trainer's memory anyway.
             f"{rollout}.free_cache_engine": False,

@@ -5,8 +5,18 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from elastic_core.budget import Budget, TrainingBudget
-from elastic_core.training.algorithms import Weighting, check_cuts, even_cuts, halved_cuts, shares
+from elastic_core.training.algorithms import (
+    CREDITS,
+    Credit,
+    Divisor,
+    Weighting,
+    check_cuts,
+    even_cuts,
+    halved_cuts,
+    shares,
+)
 from elastic_core.training.grpo.reward import REWARDS, L1Parameters
+from elastic_core.training.grpo.rollout_correction import RolloutCorrection
 
 DEADLINES = {"start_timeout_seconds", "step_timeout_seconds"}
 """Settings of how a training is observed; they do not change its result."""
@@ -24,13 +34,16 @@ PROMPT_TOKENS = 32
 """Room in the context for L1's sentence, in tokens."""
 
 
+Aggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+
+
 def _newer(default: Any, description: str, **limits: Any) -> Any:
     """A field that keys leave out at its default, because older trainings' keys lack it."""
     return Field(default, exclude_if=lambda value: value == default, description=description, **limits)
 
 
 class GrpoParameters(BaseModel):
-    """Defaults are those of E1-Math-1.5B (Elastic Reasoning, section 4.1)."""
+    """Defaults are those of E1-Math-1.5B (Elastic Reasoning, Appendix B)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -49,6 +62,30 @@ class GrpoParameters(BaseModel):
         None,
         'How much each cut counts: "uniform" (anytime\'s default), "linear" in its tokens, "log-uniform" (the mean '
         'over log t), "width" (the mean over t, reo\'s default), or a number for each.',
+    )
+    credit: Literal["segment", "whole"] | None = _newer(
+        None,
+        "What a segment of a thought that is cut is rewarded for: the cuts after it (anytime's default), or all of "
+        "them (reo's).",
+    )
+    own_baseline: bool | None = _newer(
+        None,
+        "Compare a segment with the thought's own earlier cuts too, the more, the later it is (anytime's default), or "
+        "with the problem's other thoughts alone (reo's).",
+    )
+    norm_adv_by_std: Divisor | None = _newer(
+        None,
+        "Divide advantages by the deviation of rewards within a problem (group: the default of grpo, and of reo's "
+        "thoughts), by nothing (none: Dr. GRPO, and anytime's default), or less their mean by the deviation in the "
+        "whole batch (batch: REINFORCE++-baseline, DLER).",
+    )
+    filter_groups: bool = _newer(
+        False,
+        "Dynamic sampling: sample further problems in place of those whose rollouts all have the same reward, until a "
+        "step has its batch (DAPO).",
+    )
+    max_num_gen_batches: int = _newer(
+        10, "Batches that filter_groups samples for a step; then it trains on what there is.", ge=1
     )
     answers: int | None = _newer(None, f"Answers from each cut of anytime and reo; {DEFAULT_ANSWERS} by default.", ge=2)
     strategy: Literal["separate", "vanilla"] = Field(
@@ -90,6 +127,20 @@ class GrpoParameters(BaseModel):
     clip_grad: float = Field(1.0, gt=0, description="Largest gradient norm.")
     clip_low: float = Field(0.2, gt=0, lt=1, description="PPO clips the probability ratio below 1 - clip_low.")
     clip_high: float = Field(0.2, gt=0, description="PPO clips the probability ratio above 1 + clip_high.")
+    loss_agg_mode: Aggregation = _newer(
+        "token-mean",
+        "How verl adds up the loss of tokens: their mean in the mini-batch, or of each response its sum or mean; "
+        "seq-mean-token-sum-norm divides the sum by the longest response (Dr. GRPO).",
+    )
+    loss_mode: Literal["vanilla", "gspo"] = _newer(
+        "vanilla",
+        "verl's policy loss: a ratio for each token, or for each response (gspo; it takes clip_low = 3e-4, clip_high = "
+        "4e-4 and loss_agg_mode = seq-mean-token-mean).",
+    )
+    rollout_correction: RolloutCorrection | None = _newer(
+        None,
+        "Correct for the difference of sampler and trainer, which round differently in bfloat16; not in float32.",
+    )
     kl_coefficient: float = Field(
         0.001, ge=0, description="Weight of the low-variance KL estimate to the initial model; 0 loads no reference."
     )
@@ -143,6 +194,18 @@ class GrpoParameters(BaseModel):
         "frees 12 bytes a parameter, shared by a node's accelerators, and costs moving them several times a step.",
     )
     rollout_workers: int = Field(8, ge=1, description="Processes that drive and grade rollouts.")
+    rollout_dtype: Literal["float32", "bfloat16", "float16"] | None = _newer(
+        None, "Number format of the sampler's weights; by default bfloat16 on a GPU, float32 on a CPU."
+    )
+    lora_rank: int = _newer(
+        0, "Train adapters of this rank on all linear layers, with the model as it is; 0 trains the model.", ge=0
+    )
+    lora_alpha: int | None = _newer(None, "Scale of the adapters, times their rank; by default twice the rank.", ge=1)
+    verl: dict[str, Any] = _newer(
+        {},
+        "Further settings of verl by their dotted names, like { actor_rollout_ref.actor.ppo_epochs = 2 }. What this "
+        "section sets already is refused.",
+    )
     attention: Literal["sdpa", "flash_attention_2"] = Field(
         "sdpa", description="The trainer's attention; flash_attention_2 also removes padding, and must be installed."
     )
@@ -195,9 +258,25 @@ class GrpoParameters(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _corrected(self) -> Self:
+        given = {name for name in ("rollout_correction", "lora_rank", "rollout_dtype") if getattr(self, name)}
+        if given and self.reuse_rollout_logprobs:
+            raise ValueError(
+                f"{min(given)} needs the trainer's own log-probabilities; expected reuse_rollout_logprobs = false"
+            )
+        if self.rollout_correction and self.train_on_forced_end:
+            raise ValueError("rollout_correction has no ratio for train_on_forced_end: no sampler gave its probability")
+        if self.lora_alpha and not self.lora_rank:
+            raise ValueError("lora_alpha has no effect without lora_rank")
+        if "max_num_gen_batches" in self.model_fields_set and not self.filter_groups:
+            raise ValueError("max_num_gen_batches has no effect without filter_groups")
+        return self
+
+    @model_validator(mode="after")
     def _cut(self) -> Self:
         if self.algorithm == "grpo":
-            unused = [name for name in ("cuts", "cut_weights", "answers") if getattr(self, name) is not None]
+            of_cuts = ("cuts", "cut_weights", "answers", "credit", "own_baseline")
+            unused = [name for name in of_cuts if getattr(self, name) is not None]
             if unused:
                 raise ValueError(f"{unused[0]} has no effect: algorithm = grpo, expected anytime or reo")
             return self
@@ -227,6 +306,18 @@ class GrpoParameters(BaseModel):
     def cut_weighting(self) -> Weighting | tuple[float, ...]:
         """How cuts are weighed, given or by default."""
         return self.cut_weights or ("uniform" if self.algorithm == "anytime" else "width")
+
+    @property
+    def credited(self) -> Credit:
+        """What a segment of a thought that is cut is rewarded for, given or by default."""
+        default = CREDITS[self.algorithm]
+        own_baseline = default.own_baseline if self.own_baseline is None else self.own_baseline
+        return Credit(self.credit or default.of, own_baseline, self.divisor)
+
+    @property
+    def divisor(self) -> Divisor:
+        """What advantages are divided by, given or by default."""
+        return self.norm_adv_by_std or ("group" if self.algorithm == "grpo" else CREDITS[self.algorithm].divisor)
 
     @property
     def reward_name(self) -> str:

