@@ -30,7 +30,7 @@ from elastic_core.training.grpo.parameters import RESOURCES
 from elastic_core.training.requirements import VERL, VLLM
 from flows import presets
 from flows.commands.checks.runner import Commands, Record, Step, begin, last_lines, newest, run_steps
-from flows.commands.checks.shortened import make_twins, prepare_rows, rehearsal_values, twins_of
+from flows.commands.checks.shortened import OF_A_GPU, make_twins, prepare_rows, rehearsal_values, twins_of
 from flows.runtime.environment import runs_directory
 from flows.runtime.settings import Settings
 from tasks.records.stage_directory import BEST, METRICS, MODEL, PAGE, TABLE
@@ -45,11 +45,12 @@ _FINISHED = re.compile(r"([\w-]+): finished in (\d+) s ")  # How FlowRun.perform
 
 def key(settings: Settings) -> str:
     """16 hex digits over what a rehearsal depends on: the settings that are set, and the versions of verl and of the
-    vLLM that rehearsals run with. Left out are the report, engines, and where a training runs but for its nodes."""
+    vLLM that rehearsals run with. Left out are the report, engines, where a training runs but for its nodes, and what
+    only GPUs have a use for."""
     excluded: dict[str, Any] = {
         **dict.fromkeys(("ray", "mlflow", "report"), True),
         "engine": EngineParameters.model_fields.keys() - {"device", "max_model_len"},  # It has its own of the rest.
-        "train": RESOURCES - {"nodes"},
+        "train": RESOURCES - {"nodes"} | (OF_A_GPU if settings.train and settings.train.device == "gpu" else set()),
     }
     values = settings.model_dump(mode="json", exclude=excluded, exclude_none=True)
     values["data"].pop("mirror", None)

@@ -31,6 +31,8 @@ PROMPT_TOKENS = 512
 CONTEXT = 2048  # Of engines: a problem of Codeforces, with a tokenizer that has few merges, and room for templates.
 _SHORT = tomllib.loads(Path(__file__).with_name("rehearsal.toml").read_text(encoding="utf-8"))
 STEPS: int = _SHORT["train"]["steps"]
+OF_A_GPU = {"rollout_correction", "rollout_seeds"}
+"""Settings of training on GPUs that a CPU, which samples in float32, has no use for."""
 _LARGEST_BYTES = 8 << 20
 """Of a data set's files that are used; building gigabytes of tests would take a rehearsal's time."""
 
@@ -150,6 +152,8 @@ def _training(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
         "gpus_per_node": 1 if several or p.device == "cpu" else 2,
     }
     values = _shortened({**values, **_SHORT["train"], **changed})
+    if p.device == "gpu":
+        values = {name: value for name, value in values.items() if name not in OF_A_GPU}
     if p.l1 is not None:
         values["l1"] = {**values["l1"], "lengths": "8..40"}
     # One sequence a forward pass: several of them make an update.
