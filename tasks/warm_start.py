@@ -52,7 +52,8 @@ def fine_tune(stage: Stage, tracker: Tracker, parent: str | None, imitation: Imi
     directory = stage.prepare()
     with tracker.stage(stage, parent, stage.inputs) as run_id:
         if imitation is None:
-            launch = Launch(threads=num_threads(warm_start_config(stage.inputs["warm_start"], directory).model))
+            config = warm_start_config(stage.inputs["warm_start"], directory)
+            launch = Launch(threads=num_threads(config.model))
         else:
             from transformers import AutoTokenizer
 

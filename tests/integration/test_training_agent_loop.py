@@ -9,7 +9,8 @@ from elastic_core.rewards.truth import CodeTest, CodeTruth
 from elastic_core.seeds import group_seed, rollout_seed
 from tests.training_rollouts import BOX, END, EOS, SAMPLING, TOKENIZER, WORD, Server, rollout, worker_and_row
 
-CUTS = {"algorithm": "anytime", "at": [2, 6], "weights": [0.5, 0.5], "answers": 2, "thoughts": 3}
+CREDIT = {"of": "segment", "own_baseline": True, "divisor": "none"}
+CUTS = {"credit": CREDIT, "at": [2, 6], "weights": [0.5, 0.5], "answers": 2, "thoughts": 3}
 
 
 def test_a_thought_that_closes_itself_is_all_sampled() -> None:
