@@ -18,7 +18,7 @@ from tests.elastic_command import elastic
 
 SETTINGS: dict[str, Any] = {
     "train.gpus_per_node": 2, "train.lora_rank": 4, "train.filter_groups": True, "train.steps": 2,
-    "train.reuse_rollout_logprobs": False, "train.rollout_correction": {"rollout_is": "token"},
+    "train.reuse_rollout_logprobs": False, "train.rollout_correction.rollout_is": "token",
     "train.rollout_dtype": "bfloat16", "train.learning_rate": 1e-3,
 }  # fmt: skip
 
