@@ -174,8 +174,9 @@ class Sets:
     def _clean_keys(self) -> dict[str, str]:
         keys: dict[str, str] = {}
         for entry in self.plan.datasets:  # What an entry takes its ids from comes before it.
-            source: Any = _parameters(entry, self.plan).model_dump() if isinstance(entry.source, Generated) else None
-            if not isinstance(entry.source, Generated):
+            if isinstance(entry.source, Generated):
+                source: Any = _parameters(entry, self.plan).model_dump()
+            else:
                 source = {file.name: file.sha256 for file in self.plan.fetched[entry.name].files}
             ids = keys[entry.ids] if entry.ids else None
             inputs = [entry.name, entry.form, entry.rows, dict(entry.chosen), source, ids, code_fingerprint()]

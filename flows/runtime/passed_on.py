@@ -6,7 +6,6 @@ import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
-from elastic_core.training.grpo.parameters import GrpoParameters
 from flows.runtime.settings import Settings
 
 
@@ -16,18 +15,13 @@ def require_known(settings: Settings) -> None:
         from elastic_core.engines.vllm import require_arguments
 
         require_arguments(settings.engine.vllm)
-    for parameters in _trainings(settings):
+    if settings.train is None:
+        return
+    for changes in ({}, *(variant.train for variant in settings.ablation.values())):
+        parameters = settings.train.changed(changes)
         if parameters.verl:
             from elastic_core.training.grpo.config import compose
 
             nowhere = Path("runs")  # The model may not be made yet.
             with redirect_stdout(sys.stderr):  # verl reports there that its checks passed.
                 compose(parameters, model=nowhere, train_files=[], validation_files=[], out_dir=nowhere, run_name="")
-
-
-def _trainings(settings: Settings) -> list[GrpoParameters]:
-    if settings.train is None:
-        return []
-    values = settings.train.model_dump(exclude={"seeds"})
-    changes = [{}, *(variant.train for variant in settings.ablation.values())]
-    return [GrpoParameters.model_validate(values | each) for each in changes]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -138,8 +139,11 @@ class TrainSettings(GrpoParameters):
     @property
     def by_seed(self) -> dict[int, GrpoParameters]:
         """Every training; each is the same whether there are others or not."""
-        given = self.model_dump(exclude={"seeds"})
-        return {seed: GrpoParameters(**{**given, "seed": seed}) for seed in self.seeds or [self.seed]}
+        return {seed: self.changed({"seed": seed}) for seed in self.seeds or [self.seed]}
+
+    def changed(self, changes: Mapping[str, Any]) -> GrpoParameters:
+        """One training, with other settings in place of these; pydantic's ValidationError where they do not fit."""
+        return GrpoParameters.model_validate({**self.model_dump(exclude={"seeds"}), **changes})
 
 
 class SweepSettings(Section):
@@ -363,7 +367,7 @@ class Settings(Section):
             if "seed" in variant.train and self.training.seeds:
                 raise ValueError(f"ablation.{name}.train.seed has no effect beside train.seeds")
             try:
-                GrpoParameters.model_validate({**self.training.model_dump(exclude={"seeds"}), **variant.train})
+                self.training.changed(variant.train)
             except ValidationError as error:
                 problem = error.errors()[0]
                 key = ".".join(["train", *map(str, problem["loc"])])

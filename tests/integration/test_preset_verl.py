@@ -9,16 +9,13 @@ import pytest
 from elastic_core.budget import TrainingBudget
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.training.grpo.config import compose, overrides
-from elastic_core.training.grpo.parameters import GrpoParameters
 from flows import presets
 
 SETTINGS = {name: presets.resolve(name) for name in presets.names()}
 EVALUATED = [name for name in SETTINGS if name.startswith("evaluate-") and not name.endswith("-greedy")]
 EMBEDDED = SETTINGS["ablation-embedded"]
 TRAINED = {name: settings.training for name, settings in SETTINGS.items() if settings.train} | {
-    f"ablation-embedded, {name}": GrpoParameters.model_validate(
-        {**EMBEDDED.training.model_dump(exclude={"seeds"}), **variant.train}
-    )
+    f"ablation-embedded, {name}": EMBEDDED.training.changed(variant.train)
     for name, variant in EMBEDDED.ablation.items()
 }
 """Parameters of every preset that trains, and of every kind of variant."""

@@ -73,6 +73,12 @@ STRATEGY = Arrival(
 CREDIT = Arrival(
     "elastic.cuts.credit", if_cut(lambda p: asdict(p.credited)), LOOP, "Credit(**self.config.elastic.cuts.credit)"
 )
+ESTIMATOR = Arrival(
+    "algorithm.adv_estimator",
+    lambda p: f"elastic_{'grpo' if p.algorithm == 'grpo' else 'rows'}_{p.divisor}",
+    TRAINER,
+    "adv_estimator=self.config.algorithm.adv_estimator",
+)
 FILTER = Arrival(
     "elastic.filter_groups",
     lambda p: p.max_num_gen_batches if p.filter_groups else None,
@@ -82,23 +88,13 @@ FILTER = Arrival(
 GRPO: dict[str, list[Arrival]] = {
     "algorithm": [
         CREDIT,
-        Arrival(
-            "algorithm.adv_estimator",
-            lambda p: f"elastic_{'grpo' if p.algorithm == 'grpo' else 'rows'}_{p.divisor}",
-            TRAINER,
-            "adv_estimator=self.config.algorithm.adv_estimator",
-        ),
+        ESTIMATOR,
     ],
     "credit": [CREDIT],
     "own_baseline": [CREDIT],
     "norm_adv_by_std": [
         CREDIT,
-        Arrival(
-            "algorithm.adv_estimator",
-            lambda p: f"elastic_{'grpo' if p.algorithm == 'grpo' else 'rows'}_{p.divisor}",
-            TRAINER,
-            "adv_estimator=self.config.algorithm.adv_estimator",
-        ),
+        ESTIMATOR,
     ],
     "filter_groups": [
         FILTER,

@@ -235,6 +235,7 @@ def _rollout(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
         f"{rollout}.name": "vllm",
         # Thoughts that are cut make one rollout of a problem, with many rows.
         f"{rollout}.n": p.group_size if p.algorithm == "grpo" else 1,
+        f"{rollout}.dtype": p.rollout_dtype or ("float32" if p.device == "cpu" else "bfloat16"),
         f"{rollout}.temperature": p.temperature,
         f"{rollout}.seed": p.seed,
         f"{rollout}.tensor_model_parallel_size": p.tensor_parallel,
@@ -257,15 +258,12 @@ def _rollout(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
     }
     if p.tensor_parallel > 1:  # As text, since verl writes it as JSON and omegaconf's tables are none.
         overrides[f"+{rollout}.engine_kwargs.vllm.compilation_config"] = json.dumps(NO_FUSED_ALL_REDUCE)
-    if p.rollout_dtype:
-        overrides[f"{rollout}.dtype"] = p.rollout_dtype
     if p.one_pass:
         processor = installed_runner("cpu" if p.device == "cpu" else "cuda").processor
         overrides[f"+{rollout}.engine_kwargs.vllm.logits_processors"] = [processor]
     if p.device == "cpu":
         largest = max((prod(tensor["shape"]) for tensor in tensors(Path(model)).values()), default=0)
         overrides |= {
-            f"{rollout}.dtype": p.rollout_dtype or "float32",
             f"{rollout}.enforce_eager": True,
             # Weights and cache share the trainer's memory anyway.
             f"{rollout}.free_cache_engine": False,
