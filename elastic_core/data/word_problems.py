@@ -1,8 +1,13 @@
 """Word problems in plain English, at two levels: what a small pretrained model can learn to solve by thinking.
 
 An amount of something begins, two to six operations change it, a question asks for it: collections, shopping, work by
-the hour, ages, travel (word_problems.toml). The thought to imitate is a step for each sentence that matters, so a
-thought cut anywhere says how far it came.
+the hour, ages, travel (word_problems.toml). The thought to imitate goes from sentence to sentence, so a thought cut
+anywhere says how far it came. It is written in one of three styles, as reasoning models write at different lengths:
+
+    terse    3 * 4 = 12. 20 + 12 = 32.
+    plain    Tom starts with 20 coins. The new ones are 3 * 4 = 12, so 20 + 12 = 32.
+    wordy    Let me read it sentence by sentence. "Tom has 20 coins." Tom starts with 20 coins. "Then he gets 3 packs of
+             4 coins." The new ones are 3 * 4 = 12, so 20 + 12 = 32. Let me check: 20 + 12 = 32 is right. [...]
 
 - `easy` has 2 or 3 operations; `hard` 4 to 6, and one or two sentences whose number does not matter.
 - Amounts stay within 1..400, and halves are whole.
@@ -11,11 +16,13 @@ As in the miniature every problem belongs to exactly one split, by a checksum of
 """
 
 import random
+import re
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from pydantic import Field
 
@@ -36,6 +43,11 @@ _CHANGES = {
 """How many operations each is, and the amount after it."""
 
 
+Style = Literal["wordy", "plain", "terse"]
+STYLES: tuple[Style, ...] = get_args(Style)
+SHARES = (0.5, 0.25, 0.25)
+"""Of the styles. Most thoughts are longer than they need be: what a budget can teach."""
+_EQUATION = re.compile(r"\d+ [*/+-] \d+ = \d+")
 _SHE, _HE = ("she", "She", "her", "her"), ("he", "He", "his", "him")
 DATA_SOURCE = "words"
 MODULE = f"elastic_core.data.{Path(__file__).stem}"
@@ -91,7 +103,7 @@ def _draw(rng: random.Random, level: Level) -> WordProblem | None:
     words = {"who": who, "last": who, "thing": rng.choice(family["things"]), "friend": people.pop()}
     words |= dict(zip(("she", "She", "her", "him"), _SHE if who in tables["women"] else _HE, strict=True))
     left = rng.randint(*OPERATIONS[level])
-    told, steps, total = list[str](), list[str](), 0
+    told, total = list[tuple[str, str]](), 0
     moves = [rng.choice(family["starts"])]
     while moves or left > 0:
         move = moves.pop() if moves else rng.choice(family["moves"])
@@ -106,18 +118,31 @@ def _draw(rng: random.Random, level: Level) -> WordProblem | None:
         if "{other}" in move["step"]:
             words["other"] = people.pop()
         values = {**words, "a": a, "b": b, "ab": a * b, "total": total, "after": int(after)}
-        told.append(rng.choice(move["tell"]).format(**values))
-        steps.append(move["step"].format(**values))
+        told.append((rng.choice(move["tell"]).format(**values), move["step"].format(**values)))
         words["last"] = words.get("other", who)
         total, left = int(after), left - operations
     if level == "hard":
         for aside in rng.sample(family["asides"], rng.randint(1, 2)):
-            told.insert(rng.randint(1, len(told)), aside.format(**words, a=rng.randint(2, 30)))
+            told.insert(rng.randint(1, len(told)), (aside.format(**words, a=rng.randint(2, 30)), ""))
     ask, solution = rng.choice(family["asks"]), family["solution"]
-    question = " ".join([*told, ask.format(**words)])
+    question = " ".join([*(sentence for sentence, _ in told), ask.format(**words)])
+    thought = _thought(rng.choices(STYLES, SHARES)[0], told, total)
     return WordProblem(
-        question, total, " ".join(steps), f"{solution.format(**words, after=total)} The answer is \\boxed{{{total}}}."
+        question, total, thought, f"{solution.format(**words, after=total)} The answer is \\boxed{{{total}}}."
     )
+
+
+def _thought(style: Style, told: Sequence[tuple[str, str]], answer: int) -> str:
+    """Of sentences with their steps; the step of a sentence that does not matter is empty."""
+    steps = " ".join(step for _, step in told if step)
+    equations = _EQUATION.findall(steps)
+    if style == "terse":
+        return " ".join(f"{equation}." for equation in equations)
+    if style == "plain":
+        return steps
+    read = " ".join(f'"{sentence}" {step or "That changes nothing."}' for sentence, step in told)
+    check = f"Let me check: {equations[-1]} is right. So the answer is {answer}."
+    return f"Let me read it sentence by sentence. {read} {check}"
 
 
 def of_dataset(name: str, parameters: WordParameters) -> list[WordProblem]:

@@ -28,7 +28,7 @@ RECORD = "warm_start.json"
 """What a working directory or an exported checkpoint was made from; a different record there is an error."""
 _NOT_RECORDED = {
     *("model", "train_file", "work_dir", "output_dir"),
-    *("reshard", "gradient_checkpointing", "fused_loss", "offload", "attention"),
+    *("reshard", "gradient_checkpointing", "fused_loss", "offload", "attention", "share_passes"),
     *("save_every", "loggers", "log_every"),
 }
 
@@ -43,7 +43,7 @@ def compose_config(config: WarmStart) -> "DictConfig":
         "data.train_files": str(config.train_file),
         "data.train_batch_size": config.batch_size,
         "data.micro_batch_size_per_gpu": config.batch_size if config.remove_padding else 1,
-        "data.use_dynamic_bsz": config.remove_padding,
+        "data.use_dynamic_bsz": config.remove_padding or config.share_passes,
         "data.max_token_len_per_gpu": config.micro_batch_tokens,
         "data.max_length": config.max_length,
         # Worker processes cost more than they bring for rows that are ready, and die noisily at shutdown.

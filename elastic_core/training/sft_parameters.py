@@ -41,6 +41,8 @@ class WarmStart(BaseModel):
     # Pack a batch into one sequence instead of padding it. Without, a forward pass has one row: under sdpa a packed one
     # takes a dense mask of all rows by all, and no flash kernel.
     remove_padding: bool = True
+    # Without, rows of similar length share a pass and are padded to the longest: on a CPU a pass of one row is slow.
+    share_passes: bool = False
     # Free gathered parameters between forward and backward: saves memory where parameters are sharded.
     reshard: bool = True
     gradient_checkpointing: bool = False  # compute activations again in the backward pass instead of keeping them
@@ -133,8 +135,10 @@ class SftParameters(BaseModel):
             betas=_BETAS,
             dtype=self.precision,
             gradient_checkpointing=self.device == "gpu",
+            reshard=self.device == "gpu",
             remove_padding=self.attention == "flash_attention_2",
-            fused_loss=True,
+            share_passes=self.device == "cpu",
+            fused_loss=self.device == "gpu",
             loggers=("console", "mlflow"),
             log_every=1,
             **self.model_dump(include=_AS_THEY_ARE),

@@ -426,6 +426,12 @@ GRPO: dict[str, list[Arrival]] = {
 }
 
 SFT_TRAINER = "verl/trainer/sft_trainer.py"
+SHARED = Arrival(
+    "data.use_dynamic_bsz",
+    lambda c: c.remove_padding or c.share_passes,
+    SFT_TRAINER,
+    "self.config.data.use_dynamic_bsz",
+)
 SFT: dict[str, list[Arrival]] = {
     "total_steps": [
         Arrival(
@@ -460,7 +466,7 @@ SFT: dict[str, list[Arrival]] = {
         Arrival(
             "model.use_remove_padding", same("remove_padding"), WORKERS, 'self.model_config.get("use_remove_padding"'
         ),
-        Arrival("data.use_dynamic_bsz", same("remove_padding"), SFT_TRAINER, "self.config.data.use_dynamic_bsz"),
+        SHARED,
         Arrival(
             "data.micro_batch_size_per_gpu",
             lambda c: c.batch_size if c.remove_padding else 1,
@@ -468,6 +474,7 @@ SFT: dict[str, list[Arrival]] = {
             "self.config.data.micro_batch_size_per_gpu",
         ),
     ],
+    "share_passes": [SHARED],
     "reshard": [
         Arrival("engine.reshard_after_forward", same("reshard"), ENGINE, "self.engine_config.reshard_after_forward")
     ],

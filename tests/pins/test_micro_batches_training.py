@@ -1,4 +1,4 @@
-"""Fine-tuning in padded micro-batches, cut our way, against packed ones, cut verl's: the same weights."""
+"""Fine-tuning row by row, in padded micro-batches, cut our way, and in packed ones, cut verl's: the same weights."""
 
 import os
 import random
@@ -17,11 +17,11 @@ from elastic_core.training.sft_parameters import WarmStart
 STEPS, ROWS = 3, 8
 
 
-def trained(directory: Path, rows: Path, *, remove_padding: bool) -> dict[str, torch.Tensor]:
+def trained(directory: Path, rows: Path, **form: bool) -> dict[str, torch.Tensor]:
     config = WarmStart(
         model=BASE, train_file=rows, work_dir=directory / "work", output_dir=directory / "model", total_steps=STEPS,
         batch_size=ROWS, micro_batch_tokens=64, max_length=64, learning_rate=1e-3, warmup_steps=0, fused_loss=True,
-        remove_padding=remove_padding,
+        **form,
     )  # fmt: skip
     file = directory / "config.json"
     file.write_text(config.model_dump_json())
@@ -40,11 +40,17 @@ def test_the_cut_changes_no_gradient(tmp_path: Path) -> None:
     rows = tmp_path / "rows.parquet"
     pl.DataFrame({"input_ids": ids, "loss_mask": mask}).write_parquet(rows)
     found = {}
-    for remove_padding in (False, True):
-        directory = tmp_path / str(remove_padding)
+    forms: dict[str, dict[str, bool]] = {
+        "row by row": {"remove_padding": False},
+        "padded": {"remove_padding": False, "share_passes": True},
+        "packed": {"remove_padding": True},
+    }
+    for form, settings in forms.items():
+        directory = tmp_path / form
         directory.mkdir()
-        found[remove_padding] = trained(directory, rows, remove_padding=remove_padding)
+        found[form] = trained(directory, rows, **settings)
     base = load_file(BASE / "model.safetensors")
-    for name, weight in found[True].items():
+    for name, weight in found.pop("packed").items():
         moved = torch.linalg.norm(weight - base[name])
-        assert torch.linalg.norm(found[False][name] - weight) < 0.01 * moved, name
+        for other in found.values():
+            assert torch.linalg.norm(other[name] - weight) < 0.01 * moved, name

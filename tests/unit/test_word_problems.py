@@ -18,6 +18,8 @@ SIZES = WordParameters(num_train=40, num_sft=20, hard_fraction=0.5, evaluation_s
 def test_every_step_of_a_thought_is_right_and_the_last_is_the_answer(level: Level, seed: int) -> None:
     (problem,) = generate(level, 1, seed)
     equations = re.findall(r"(\d+) ([*/+-]) (\d+) = (\d+)", problem.thought)
+    if "Let me check" in problem.thought:
+        assert equations.pop() == equations[-1]
     for left, sign, right, result in equations:
         a, b = int(left), int(right)
         assert {"*": a * b, "/": a / b, "+": a + b, "-": a - b}[sign] == int(result)
@@ -48,6 +50,15 @@ def test_a_row_can_be_asked_graded_and_imitated() -> None:
     assert row["instruction"] == row["question"] and thought and row["answer"] in solution
 
 
-def test_easy_problems_take_fewer_words_than_hard_ones() -> None:
-    lengths = {level: [len(p.thought.split()) for p in generate(level, 100, seed=5)] for level in LEVELS}
-    assert sum(lengths["hard"]) > 1.5 * sum(lengths["easy"]) and max(lengths["hard"]) < 100
+def test_thoughts_are_written_at_three_lengths() -> None:
+    thoughts = [problem.thought for problem in generate("easy", 400, seed=5)]
+    wordy = [len(each.split()) for each in thoughts if each.startswith("Let me read")]
+    terse = [len(each.split()) for each in thoughts if re.fullmatch(r"[\d */+=.-]+", each)]
+    assert 0.45 < len(wordy) / len(thoughts) < 0.55 and 0.2 < len(terse) / len(thoughts) < 0.3
+    assert min(wordy) > max(terse)
+
+
+def test_a_wordy_thought_reads_every_sentence() -> None:
+    problem = next(each for each in generate("hard", 50, seed=5) if each.thought.startswith("Let me read"))
+    quoted = re.findall(r'"([^"]+)"', problem.thought)
+    assert problem.question.startswith(" ".join(quoted)) and "That changes nothing." in problem.thought
