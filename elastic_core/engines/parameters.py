@@ -26,6 +26,8 @@ _ENVIRONMENT = {
 CPU_EXECUTOR = "uni"
 """On a CPU the model runs in the engine's process. A process of its own, vLLM's default, takes 8 s and 0.6 GiB more,
 and busy-waits."""
+SAMPLER_THREADS = "ELASTIC_SAMPLER_THREADS"
+"""Environment variable: threads of the engine that samples for training on a CPU."""
 PREFILL_TOKENS = 8192
 """Tokens of prompts that a GPU computes in one step."""
 NO_FUSED_ALL_REDUCE = {"pass_config": {"fuse_allreduce_rms": False}}

@@ -90,9 +90,14 @@ def num_parameters(model: Path) -> int:
     return sum(math.prod(tensor["shape"]) for tensor in tensors(model).values())
 
 
+def is_large(model: Path) -> bool:
+    """Whether a pass on a CPU gains by a second thread."""
+    return num_parameters(model) > ONE_THREAD
+
+
 def num_threads(model: Path) -> int:
     """Threads to train it with on a CPU: one for a small model, every core of this process otherwise."""
-    return 1 if num_parameters(model) <= ONE_THREAD else len(os.sched_getaffinity(0))
+    return len(os.sched_getaffinity(0)) if is_large(model) else 1
 
 
 def let_others_read(model: Path) -> None:

@@ -14,7 +14,7 @@ import torch
 from verl.plugin.platform.platform_base import PlatformBase
 from verl.plugin.platform.platform_manager import PlatformRegistry
 
-from elastic_core.engines.parameters import AliasFinder
+from elastic_core.engines.parameters import SAMPLER_THREADS, AliasFinder
 
 _CPU = torch.device("cpu")
 
@@ -148,12 +148,10 @@ class CpuPlatform(PlatformBase):
         yield
 
     def rollout_env_vars(self) -> dict[str, str]:
-        threads = max(1, len(os.sched_getaffinity(0)) - 1)
         return {
-            # vLLM's own count, one core for its scheduler and the rest for the model, without pinning threads to cores:
-            # the trainer uses the same ones.
+            # Threads are not pinned to cores: the trainer uses the same ones.
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "OMP_NUM_THREADS": str(threads),
+            "OMP_NUM_THREADS": os.environ.get(SAMPLER_THREADS, "1"),
             # Else unused ranks of sampled tokens are counted by a kernel that C++ compiles first.
             "TORCH_COMPILE_DISABLE": "1",
         }

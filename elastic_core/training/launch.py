@@ -19,8 +19,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from elastic_core.engines.budgets.parameters import installed_runner
-from elastic_core.engines.parameters import engine_environment
+from elastic_core.engines.parameters import SAMPLER_THREADS, engine_environment
 from elastic_core.errors import UserError
+from elastic_core.models.files import is_large
 from elastic_core.system.fingerprint import hash_value
 from elastic_core.system.ray_cluster import RayCluster
 from elastic_core.system.retry import ProcessLost, wait_until
@@ -78,11 +79,14 @@ def job_environment(config: "DictConfig") -> dict[str, str]:
         environment |= installed_runner(config.trainer.device).environment
     if config.trainer.device == "cpu":
         processes = int(config.trainer.nnodes) * int(config.trainer.n_gpus_per_node)
+        cores = len(os.sched_getaffinity(0))
         environment |= {
             "VERL_PLATFORM": "cpu",
             "VLLM_CPU_KVCACHE_SPACE": "1",
-            # Of a trainer's process; Ray's default is one. The sampler has its own count, see CpuPlatform.
-            "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // processes)),
+            # Of a trainer's process; Ray's default is one.
+            "OMP_NUM_THREADS": str(max(1, cores // processes)),
+            # A small model's sampler waits for vLLM's scheduler, which one core is left to.
+            SAMPLER_THREADS: str(cores if is_large(Path(config.actor_rollout_ref.model.path)) else max(1, cores - 1)),
             # Threads that spin while they wait take the cores from the processes they wait for.
             "OMP_WAIT_POLICY": "PASSIVE",
             # TransferQueue asks for eight, and warns several hundred times a step that there are fewer cores.

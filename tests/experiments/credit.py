@@ -123,7 +123,7 @@ def table() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hours", type=float, default=float("inf"), help="begin no further training after so long")
-    parser.add_argument("--jobs", type=int, default=2, help="trainings at a time")
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at a time")
     parser.add_argument("--table", action="store_true", help="train nothing")
     arguments = parser.parse_args()
     deadline = time.monotonic() + 3600 * arguments.hours

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from elastic_core.engines import vllm
-from elastic_core.engines.parameters import EngineParameters, engine_environment
+from elastic_core.engines.parameters import SAMPLER_THREADS, EngineParameters, engine_environment
+from elastic_core.miniature.warm_start import BASE
+from elastic_core.models import files
 from elastic_core.training.launch import job_environment
 
 NAME = "VLLM_USE_FLASHINFER_SAMPLER"
@@ -45,8 +48,22 @@ def test_engines_of_sweeps_and_the_playground_start_with_it(chosen: str, monkeyp
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_training_jobs_run_with_it(chosen: str, device: str) -> None:
+    assert job_environment(job(device, BASE))[NAME] == chosen
+
+
+def job(device: str, model: Path) -> Any:
     trainer = {"device": device, "nnodes": 1, "n_gpus_per_node": 1}
-    assert job_environment(OmegaConf.create({"trainer": trainer, "elastic": {"strategy": "separate"}}))[NAME] == chosen
+    rollouts = {"model": {"path": str(model)}}
+    return OmegaConf.create({"trainer": trainer, "elastic": {"strategy": "separate"}, "actor_rollout_ref": rollouts})
+
+
+@pytest.mark.parametrize(("parameters", "threads"), [(files.ONE_THREAD, "3"), (files.ONE_THREAD + 1, "4")])
+def test_a_large_models_sampler_takes_every_core(
+    parameters: int, threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
+    monkeypatch.setattr(files, "num_parameters", lambda model: parameters)
+    assert job_environment(job("cpu", BASE))[SAMPLER_THREADS] == threads
 
 
 @pytest.mark.parametrize(("device", "expected"), [("cpu", "0"), ("cuda", None)])
