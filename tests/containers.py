@@ -1,4 +1,4 @@
-"""infra/compose.yaml without a container daemon: buildah builds the images and runs their commands in a chroot. As root.
+"""infra/compose.yaml without a container daemon: buildah builds the images and runs their commands in chroots, as root.
 
 As with `docker compose up`: commands, variables, users, volumes, the size of /dev/shm, health checks and the order that
 they make; a container has its own process ids, and ends with all its processes.
