@@ -10,7 +10,6 @@ Images of a registry that cannot be reached have stand-ins of the same name, mad
 from __future__ import annotations
 
 import ast
-import configparser
 import json
 import re
 import secrets
@@ -18,7 +17,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import psutil
 import yaml
@@ -40,23 +39,18 @@ if [ ! -e "$PGDATA/PG_VERSION" ]; then
     /docker-entrypoint-initdb.d/databases.sh
     pg_ctl --wait --mode=fast stop
 fi
-# In its image the server is process 1; here, a killed one's number may be another process's by now.
-rm -f "$PGDATA/postmaster.pid"
+# In its image the server is process 1; here, a killed one's number in its locks may be another process's by now.
+rm -f "$PGDATA/postmaster.pid" /var/run/postgresql/.s.*
 exec postgres -c listen_addresses=*
 """
 """What the entry point of PostgreSQL's image does."""
 
 
-class StandIn(NamedTuple):
-    packages: str
-    entrypoint: list[str]
-    user: str
-
-
 STAND_INS = {
-    "docker.io/library/postgres": StandIn("postgresql", ["sh", "-c", POSTGRESQL], "postgres"),
-    "docker.io/prom/prometheus": StandIn("prometheus wget", ["prometheus"], "prometheus"),
+    "docker.io/library/postgres": ("postgresql", ["sh", "-c", POSTGRESQL], "postgres"),
+    "docker.io/prom/prometheus": ("prometheus wget", ["prometheus"], "prometheus"),
 }
+"""Debian's packages, entry point and user."""
 
 
 def run(*command: str | Path) -> str:
@@ -105,20 +99,17 @@ def require(image: str) -> None:
 
 def pip_settings(directory: Path) -> list[str]:
     """Options by which a build uses this machine's pip settings; the image keeps none of them."""
-    settings = configparser.RawConfigParser()
-    settings["global"] = {}
-    for line in run(sys.executable, "-m", "pip", "config", "list").splitlines():  # What counts more comes first.
-        name, _, value = line.partition("=")
-        section, _, key = name.partition(".")
-        if section in (":env:", "global"):
-            settings["global"].setdefault(key, ast.literal_eval(value))
-    with (directory / "pip.conf").open("w") as file:
-        settings.write(file)
-    words = " ".join(settings["global"].values()).split()
-    named = {Path(word.removeprefix("file://")) for word in words if word.startswith(("/", "file://"))}
+    lines = run(sys.executable, "-m", "pip", "config", "list").splitlines()
+    pairs = (line.partition(".")[2].split("=", 1) for line in reversed(lines))  # What counts more comes first.
+    settings = {key: " ".join(ast.literal_eval(value).split()) for key, value in pairs}
+    (directory / "pip.conf").write_text(
+        "\n".join(["[global]", *(f"{key} = {value}" for key, value in settings.items())])
+    )
+    words = [word.removeprefix("file://") for value in settings.values() for word in value.split()]
+    here = {Path(word) for word in words if word.startswith("/") and Path(word).exists()}
     # An index links to the files beside it.
-    here = {path.parent if path.name == "simple" else path for path in named if path.exists()}
-    return [f"--volume={directory}/pip.conf:/etc/pip.conf:ro", *(f"--volume={path}:{path}:ro" for path in sorted(here))]
+    shown = sorted(str(path.parent if path.name == "simple" else path) for path in here)
+    return [f"--volume={directory}/pip.conf:/etc/pip.conf:ro", *(f"--volume={path}:{path}:ro" for path in shown)]
 
 
 def build(engine: str, directory: Path) -> None:
@@ -130,32 +121,40 @@ def build(engine: str, directory: Path) -> None:
 
 
 class Container:
-    """A service of compose.yaml."""
+    """A service of compose.yaml, on volumes that it may share with others."""
 
-    def __init__(self, service: dict[str, Any], id: str, options: list[str], log: Path) -> None:
-        self.service, self.id, self.options, self.log = service, id, options, log
-        image = json.loads(run("buildah", "inspect", id))["OCIv1"]["config"]
-        self.user, entrypoint = image["User"], image.get("Entrypoint", [])
-        self.main = self.command(*entrypoint, *service.get("command", []))
+    def __init__(self, service: dict[str, Any], hosts: list[str], volumes: Path, log: Path) -> None:
+        self.service, self.log = service, log
+        self.id = run("buildah", "from", "--pull-never", *hosts, service["image"])
+        run("buildah", "mount", self.id)  # One mount, which the service and its health checks share.
+        self.image = json.loads(run("buildah", "inspect", self.id))["OCIv1"]["config"]
+        self.options = [f"--env={key}={value}" for key, value in service.get("environment", {}).items()]
         self.process: subprocess.Popen[bytes] | None = None
+        for source, target, *mode in (volume.split(":") for volume in service.get("volumes", [])):
+            place = (INFRA if source.startswith(".") else volumes) / source
+            self.options.append(f"--volume={':'.join((str(place), target, *mode))}")
+            if not place.exists():
+                place.mkdir()
+                run(*self.command("chown", self.image["User"], target, options=("--user=root",)))
 
-    def command(self, *arguments: str, user: str | None = None) -> list[str]:
-        options = (*self.options, "--user", user or self.user)
-        return ["buildah", "run", "--isolation", "chroot", *options, self.id, "--", *arguments]
+    def command(self, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:
+        return ["buildah", "run", "--isolation", "chroot", *self.options, *options, self.id, "--", *arguments]
 
     def start(self) -> None:
         namespaces = ("unshare", "--pid", "--ipc", "--mount-proc", "--fork", "--kill-child")
         size = self.service.get("shm_size", "64mb").removesuffix("b")
         memory = f'mount -t tmpfs -o size={size},mode=1777 tmpfs /dev/shm && exec "$@"'
+        main = self.command(*self.image.get("Entrypoint", []), *self.service.get("command", []))
         with self.log.open("ab") as log:
-            command = [*namespaces, "sh", "-c", memory, "sh", *self.main]
+            command = [*namespaces, "sh", "-c", memory, "sh", *main]
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
-    def is_healthy(self) -> bool:
-        assert self.process and self.process.poll() is None, self.log.read_text()[-4000:]
+    def wait(self) -> None:
+        """Until it is healthy."""
         kind, *test = self.service["healthcheck"]["test"]
         assert kind == "CMD"
-        return not subprocess.run(self.command(*test), capture_output=True).returncode
+        healthy = wait_until(lambda: not subprocess.run(self.command(*test), capture_output=True).returncode, 600)
+        assert healthy, self.log.read_text()[-4000:]
 
     def kill(self) -> None:
         """SIGKILL to its first process, and so to all."""
@@ -182,34 +181,16 @@ class Compose:
     def up(self, *names: str) -> None:
         """Start services, each when those that it depends on are healthy."""
         for name in names:
-            for needed in self.services[name].get("depends_on", {}):
-                self.wait(needed)
-            self.containers[name] = self._create(name)
+            service = self.services[name]
+            for needed in service.get("depends_on", {}):
+                self.containers[needed].wait()
+            if "build" not in service:
+                require(service["image"])
+            self.containers[name] = Container(service, self.hosts, self.directory, self.directory / f"{name}.log")
             self.containers[name].start()
-
-    def wait(self, name: str) -> None:
-        """Until it is healthy."""
-        assert wait_until(self.containers[name].is_healthy, 600, every=1), f"{name} is not healthy"
 
     def remove(self) -> None:
         for container in reversed(self.containers.values()):
             container.kill()
             run("buildah", "umount", container.id)
             run("buildah", "rm", container.id)
-
-    def _create(self, name: str) -> Container:
-        service = self.services[name]
-        id = run("buildah", "from", "--pull-never", *self.hosts, service["image"])
-        run("buildah", "mount", id)  # One mount, which the service and its health checks share.
-        options = [f"--env={key}={value}" for key, value in service.get("environment", {}).items()]
-        new = []
-        for source, target, *mode in (volume.split(":") for volume in service.get("volumes", [])):
-            place = (INFRA if source.startswith(".") else self.directory) / source
-            options.append(f"--volume={':'.join((str(place), target, *mode))}")
-            if not place.exists():
-                place.mkdir()
-                new.append(target)
-        container = Container(service, id, options, self.directory / f"{name}.log")
-        for target in new:
-            run(*container.command("chown", container.user, target, user="root"))
-        return container
