@@ -17,7 +17,7 @@ from mlflow import MlflowClient
 
 from elastic_core.system.retry import wait_until
 from elastic_core.trajectory import CELL, KEY
-from tests.containers import INFRA, Compose, build
+from tests.containers import INFRA, Compose, build, run
 from tests.e2e.conftest import read_table
 
 PORTS = (4200, 5000, 5432, 8000, 9090)
@@ -50,6 +50,7 @@ def compose(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compose]:
         yield compose
     finally:
         compose.remove()
+        run("buildah", "rmi", "elastic-reasoning:cpu")
 
 
 def test_a_sweep_loses_nothing_with_its_worker_and_the_database(
