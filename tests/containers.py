@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import secrets
 import shutil
@@ -147,7 +148,9 @@ class Container:
         main = self.command(*self.image.get("Entrypoint", []), *self.service.get("command", []))
         with self.log.open("ab") as log:
             command = [*namespaces, "sh", "-c", memory, "sh", *main]
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            # What a killed buildah leaves behind goes with the directory.
+            own = {**os.environ, "TMPDIR": str(self.log.parent)}
+            self.process = subprocess.Popen(command, env=own, stdout=log, stderr=log, start_new_session=True)
 
     def wait(self) -> None:
         """Until it is healthy."""
