@@ -133,6 +133,8 @@ def plan(parameters: ServicesParameters, held: Mapping[str, str], database: URL 
         "PREFECT_HOME": os.environ.get("PREFECT_HOME") or str(runs / "prefect"),
         # The automation for dead runs waits for ten of these seconds.
         "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+        # Prefect answers so while its database restarts; what asked tries for a minute before its run fails.
+        "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500",
         "MLFLOW_DISABLE_TELEMETRY": "true",
         # Background jobs of MLflow's evaluation service: a dozen processes nothing here asks for.
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
