@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -44,8 +44,7 @@ _CHANGES = {
 
 
 Style = Literal["wordy", "plain", "terse"]
-STYLES: tuple[Style, ...] = get_args(Style)
-SHARES = (0.4, 0.2, 0.4)
+SHARES: dict[Style, float] = {"wordy": 0.4, "plain": 0.2, "terse": 0.4}
 """Of the styles. Most thoughts are longer than they need be: what a budget can teach."""
 _EQUATION = re.compile(r"\d+ [*/+-] \d+ = \d+")
 _SHE, _HE = ("she", "She", "her", "her"), ("he", "He", "his", "him")
@@ -126,7 +125,7 @@ def _draw(rng: random.Random, level: Level) -> WordProblem | None:
             told.insert(rng.randint(1, len(told)), (aside.format(**words, a=rng.randint(2, 30)), ""))
     ask, solution = rng.choice(family["asks"]), family["solution"]
     question = " ".join([*(sentence for sentence, _ in told), ask.format(**words)])
-    thought = _thought(rng.choices(STYLES, SHARES)[0], told, total)
+    thought = _thought(rng.choices(list(SHARES), list(SHARES.values()))[0], told, total)
     return WordProblem(
         question, total, thought, f"{solution.format(**words, after=total)} The answer is \\boxed{{{total}}}."
     )

@@ -138,8 +138,8 @@ class DataInputs:
         assert entry is not None, "there is a section sft"
         self.require_built()
         # Who added a data set named the fields that are read of it, and what is generated has no files.
-        bare = bool(entry.chosen) or isinstance(entry.source, Generated)
-        sources = () if bare else tuple(file.path for file in self.fetched[entry.name].files)
+        unnamed = entry.files and not entry.chosen
+        sources = tuple(file.path for file in self.fetched[entry.name].files) if unnamed else ()
         return self.stage.directory / f"{entry.name}.parquet", sources
 
     @cached_property

@@ -50,6 +50,13 @@ def test_a_row_can_be_asked_graded_and_imitated() -> None:
     assert row["instruction"] == row["question"] and thought and row["answer"] in solution
 
 
+def test_easy_problems_take_fewer_words_than_hard_ones() -> None:
+    lengths = {level: [len(p.thought.split()) for p in generate(level, 100, seed=5)] for level in LEVELS}
+    assert sum(lengths["hard"]) > 1.5 * sum(lengths["easy"])
+    hard = [p.thought for p in generate("hard", 100, seed=5)]
+    assert max(len(each.split()) for each in hard if not each.startswith("Let me read")) < 100
+
+
 def test_thoughts_are_written_at_three_lengths() -> None:
     thoughts = [problem.thought for problem in generate("easy", 400, seed=5)]
     wordy = [len(each.split()) for each in thoughts if each.startswith("Let me read")]
