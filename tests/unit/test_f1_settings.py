@@ -8,6 +8,7 @@ import yaml
 from pydantic import ValidationError
 
 from elastic_core.errors import UserError
+from elastic_core.miniature.warm_start import BASE
 from elastic_core.training.sft import compose_config
 from elastic_core.training.sft_parameters import SftParameters
 from flows import presets
@@ -74,6 +75,17 @@ def test_what_is_imitated_is_built_with_the_benchmarks(tmp_path: Path) -> None:
     (tmp_path / "mine.jsonl").touch()
     own = presets.resolve("reasonflux-f1-7b", {"warm_start.sft.data": str(tmp_path / "mine.jsonl")})
     assert DataInputs(FlowRun(own, tmp_path)).chosen[-1].files[0].path == "mine.jsonl"
+
+
+def test_generated_conversations_have_no_source_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DataInputs, "is_built", True)
+    words = {"seed": 1, "num_train": 2, "num_sft": 2, "evaluation_seed": 2, "problems_per_benchmark": 2}
+    settings = presets.resolve(
+        "reasonflux-f1-7b",
+        {"warm_start.sft.data": "words-sft", "warm_start.initial": str(BASE), "data.words": words},
+    )
+    file, sources = DataInputs(FlowRun(settings, tmp_path)).conversations
+    assert (file.name, sources) == ("words-sft.parquet", ())
 
 
 @pytest.mark.parametrize(
