@@ -156,7 +156,10 @@ def test_trainings_that_ray_numbers_alike_send_their_weights_by_sockets_of_their
 def test_vllm_s_processes_install_it_where_they_are_ours(ours: bool) -> None:
     """Whichever way vLLM starts them; an engine that shares a model between GPUs has a store."""
     declared = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["entry-points"]
-    assert declared["vllm.general_plugins"] == {"elastic": "elastic_core.system.private_stores:install_in_vllm"}
+    assert declared["vllm.general_plugins"] == {
+        "elastic": "elastic_core.system.private_stores:install_in_vllm",
+        "elastic-noise": "elastic_core.engines.seeded_noise:install_in_vllm",
+    }
     program = (
         "from torch import distributed; store = distributed.TCPStore;"
         "from elastic_core.system.private_stores import install_in_vllm as install;"
