@@ -22,7 +22,7 @@ from elastic_core.reasonflux.sft import unused_fields, write_rows
 from elastic_core.system.network import HOST, ON_LOOPBACK
 from elastic_core.system.processes import end_with_parent
 from elastic_core.system.retry import ProcessLost
-from elastic_core.training.launch import FINISHED_STEP
+from elastic_core.training.launch import FINISHED_STEP, KEPT_MEMORY
 from elastic_core.training.sft import is_finished
 from elastic_core.training.sft_parameters import SftParameters, WarmStart
 from tasks.records.mlflow_tracker import Tracker
@@ -112,6 +112,7 @@ class Launch:
         if self.cpu:
             # Threads that spin while they wait take the cores from everything else.
             own |= {"OMP_NUM_THREADS": str(self.threads), "OMP_WAIT_POLICY": "PASSIVE"}
+            own |= KEPT_MEMORY if self.threads > 1 else {}
         chosen = {name: os.environ.get(name, value) for name, value in own.items()}
         return {"VERL_PLATFORM": "cpu", **chosen} if self.cpu else chosen
 

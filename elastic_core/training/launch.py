@@ -41,6 +41,12 @@ LOOK_SECONDS = 1.0
 REFUSED, LOST = "error: ", "lost: "
 """How the log's last line begins when the user can mend the error, and when a process, node or connection of the
 training went away: then the same job may succeed."""
+KEPT_MEMORY = {
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4294967296:"
+    "glibc.malloc.trim_threshold=4294967296:glibc.malloc.top_pad=268435456"
+}
+"""Environment of what trains a large model on a CPU: glibc keeps, in huge pages, the memory that every pass would
+otherwise take from the system anew."""
 
 
 class Deadlines(NamedTuple):
@@ -79,18 +85,19 @@ def job_environment(config: "DictConfig") -> dict[str, str]:
         environment |= installed_runner(config.trainer.device).environment
     if config.trainer.device == "cpu":
         processes = int(config.trainer.nnodes) * int(config.trainer.n_gpus_per_node)
-        cores = len(os.sched_getaffinity(0))
+        cores, large = len(os.sched_getaffinity(0)), is_large(Path(config.actor_rollout_ref.model.path))
         environment |= {
             "VERL_PLATFORM": "cpu",
             "VLLM_CPU_KVCACHE_SPACE": "1",
             # Of a trainer's process; Ray's default is one.
             "OMP_NUM_THREADS": str(max(1, cores // processes)),
             # A small model's sampler waits for vLLM's scheduler, which one core is left to.
-            SAMPLER_THREADS: str(cores if is_large(Path(config.actor_rollout_ref.model.path)) else max(1, cores - 1)),
+            SAMPLER_THREADS: str(cores if large else max(1, cores - 1)),
             # Threads that spin while they wait take the cores from the processes they wait for.
             "OMP_WAIT_POLICY": "PASSIVE",
             # TransferQueue asks for eight, and warns several hundred times a step that there are fewer cores.
             "TQ_NUM_THREADS": "1",
+            **(KEPT_MEMORY if large else {}),
         }
     return environment
 

@@ -136,6 +136,14 @@ GRPO: dict[str, list[Arrival]] = {
             '"dtype": self.config.dtype',
         )
     ],
+    "precision": [
+        Arrival(
+            f"{ACTOR}.fsdp_config.mixed_precision.param_dtype",
+            lambda p: p.precision or ("fp32" if p.device == "cpu" else "bf16"),
+            ENGINE,
+            'mixed_precision_config.get("param_dtype"',
+        )
+    ],
     "lora_rank": [
         Arrival("actor_rollout_ref.model.lora_rank", same("lora_rank"), ENGINE, '"r": self.model_config.lora_rank'),
         Arrival("actor_rollout_ref.model.lora.merge", lambda p: p.lora_rank > 0, ENGINE, 'lora.get("merge", False)'),

@@ -63,7 +63,8 @@ def test_a_large_models_sampler_takes_every_core(
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
     monkeypatch.setattr(files, "num_parameters", lambda model: parameters)
-    assert job_environment(job("cpu", BASE))[SAMPLER_THREADS] == threads
+    environment = job_environment(job("cpu", BASE))
+    assert environment[SAMPLER_THREADS] == threads and ("GLIBC_TUNABLES" in environment) == (threads == "4")
 
 
 @pytest.mark.parametrize(("device", "expected"), [("cpu", "0"), ("cuda", None)])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, Unpack
 from elastic_core.engines.budgets.parameters import installed_runner
 from elastic_core.engines.parameters import CPU_EXECUTOR, NO_FUSED_ALL_REDUCE, PREFILL_TOKENS
 from elastic_core.errors import UserError, first_line, nearest
-from elastic_core.models.files import tensors
+from elastic_core.models.files import is_large, tensors
 from elastic_core.training.algorithms import shares
 from elastic_core.training.grpo.parameters import DEFAULT_ANSWERS, GrpoParameters
 
@@ -175,13 +175,14 @@ def _algorithm(p: GrpoParameters) -> dict[str, Any]:
 def _actor(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
     cpu = p.device == "cpu"
     actor = "actor_rollout_ref.actor"
+    precision = p.precision or ("fp32" if cpu else "bf16")
     overrides: dict[str, Any] = {}
     for engine in (actor, "actor_rollout_ref.ref"):
         # Above one node every node holds a whole copy: parameters are gathered within it, gradients alone travel.
         overrides[f"{engine}.fsdp_config.fsdp_size"] = p.gpus_per_node if p.nodes > 1 else -1
         overrides[f"{engine}.fsdp_config.use_torch_compile"] = not cpu
         # Left out, FSDP computes in bf16; its `dtype` is read by other engines only.
-        overrides[f"+{engine}.fsdp_config.mixed_precision.param_dtype"] = "fp32" if cpu else "bf16"
+        overrides[f"+{engine}.fsdp_config.mixed_precision.param_dtype"] = precision
     if p.loss_agg_mode == "seq-mean-token-sum-norm":
         # Else verl divides by the width of the micro-batch, which differs from one to the next.
         overrides[f"{actor}.loss_scale_factor"] = p.response_tokens
@@ -199,8 +200,9 @@ def _actor(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
         "actor_rollout_ref.model.use_remove_padding": p.attention == "flash_attention_2",
         "+actor_rollout_ref.model.override_config.attn_implementation": p.attention,
         "actor_rollout_ref.model.enable_gradient_checkpointing": not cpu,
-        # Log-probabilities in chunks of tokens. Without flash-attn's kernels verl otherwise loops over single tokens.
-        "actor_rollout_ref.model.use_fused_kernels": True,
+        # Log-probabilities in chunks of tokens. Without flash-attn's kernels verl otherwise loops over single tokens,
+        # which for a large model on a CPU costs less than computing the chunks' logits twice.
+        "actor_rollout_ref.model.use_fused_kernels": not (cpu and is_large(Path(model))),
         "actor_rollout_ref.model.fused_kernel_options.impl_backend": "torch",
         f"{actor}.strategy": "fsdp2",
         f"{actor}.ppo_mini_batch_size": p.mini_batch_size,

@@ -197,6 +197,11 @@ class GrpoParameters(BaseModel):
     rollout_dtype: Literal["float32", "bfloat16", "float16"] | None = _newer(
         None, "Number format of the sampler's weights; by default bfloat16 on a GPU, float32 on a CPU."
     )
+    precision: Literal["bf16", "fp32"] | None = _newer(
+        None,
+        "Of the trainer's passes; by default bf16 on a GPU, and fp32 on a CPU, where bf16 pays if it has AMX. Master "
+        "weights are always fp32.",
+    )
     lora_rank: int = _newer(
         0, "Train adapters of this rank on all linear layers, with the model as it is; 0 trains the model.", ge=0
     )
