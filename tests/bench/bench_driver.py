@@ -1,6 +1,7 @@
 """A sweep's own part of the time, on simulated engines: how long one of few samples takes against one cell after the
 other, a full batch, the tail of a long one, and how many requests a core of the driver keeps going. Times of the first
-three are of the simulated clock, the same on every machine. Writes runs/bench/driver.json.
+three are of the simulated clock, the same on every machine. Then how many engines of a cluster a driver keeps up with,
+and what Ray costs it. Writes runs/bench/driver.json.
 
 Run by hand for less: `python -m tests.bench.bench_driver --units 2000`.
 """
@@ -8,15 +9,21 @@ Run by hand for less: `python -m tests.bench.bench_driver --units 2000`.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import resource
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from elastic_core.budget import Budget
+from elastic_core.engines import ray_engine
+from elastic_core.engines.parameters import EngineParameters
+from elastic_core.strategies import Completion, Finish, Generate, Sampling
 from elastic_core.sweep.executor import SweepResult
 from elastic_core.sweep.grid import build_cells
 from elastic_core.sweep.plan import SweepPlan, longest_first, plan_sweep
@@ -103,6 +110,61 @@ def driver(num_units: int, num_engines: int, mean_thought: int) -> dict[str, flo
     }
 
 
+def engines(count: int) -> dict[str, float]:
+    """How much of a core the driver takes beside engines as fast as a GPU with a model of 1.5B parameters (64 sequences
+    of 128 tokens a second), for responses of 9 thousand tokens: its time on processors over the simulated time."""
+    plan = planned(max(512, min(16 * count, 4096)), 1, ["separate"], [Budget(16_000, SOLUTION)])
+
+    def lengths(problem: int, seed: int) -> tuple[int, int]:
+        return 7500 + problem * 7919 % 1000, SOLUTION
+
+    replicas = [SimulatedEngine(lengths, max_num_seqs=64) for _ in range(count)]
+    began = time.process_time()
+    run(plan, replicas, 128)
+    seconds, tokens = time.process_time() - began, sum(engine.num_tokens for engine in replicas)
+    return {
+        "responses": len(plan.work),
+        "responses_per_second_and_core": len(plan.work) / seconds,
+        "tokens_per_second_and_core": round(tokens / seconds),
+        "engines_per_core": tokens / seconds / (64 * 128),
+    }
+
+
+class ScriptedActor(ray_engine.EngineActor):
+    """Answers a request two seconds later with as many tokens as it may."""
+
+    async def start(self, *_: Any) -> None:
+        pass
+
+    async def shutdown(self) -> None:
+        pass
+
+    async def _generate(self, request: tuple[Generate, int]) -> Completion:
+        await asyncio.sleep(2)
+        return Completion(tuple(range(1000, 1000 + (request[0].max_tokens or 0))), Finish.LENGTH)
+
+
+def transport(num_tokens: int) -> dict[str, float]:
+    """What a request costs the driver on its way to an actor of Ray's and back."""
+    import ray
+
+    async def asked() -> tuple[int, float]:
+        request = Generate(tuple(range(200)), num_tokens, (1,), Sampling())
+        async with ray_engine.ray_pool({"base": "scripted"}, EngineParameters(data_parallel_size=4)) as replicas:
+            began = time.process_time()
+            calls = [replica["base"].generate(request, seed) for replica in replicas for seed in range(320)]
+            await asyncio.gather(*calls)
+            return len(calls), time.process_time() - began
+
+    ray_engine.EngineActor = ScriptedActor  # type: ignore[misc]
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    try:
+        requests, seconds = asyncio.run(asked())
+    finally:
+        ray.shutdown()
+    return {"requests": requests, "milliseconds_of_the_driver": 1000 * seconds / requests}
+
+
 def main(num_units: int, num_engines: int) -> None:
     parts: dict[str, Callable[[], dict[str, float]]] = {
         "eight_problems": lambda: grid(8, 1_000_000),
@@ -110,6 +172,8 @@ def main(num_units: int, num_engines: int) -> None:
         "tails": tails,
         "driver": lambda: driver(num_units, num_engines, 256),
         "driver_of_long_thoughts": lambda: driver(max(1, num_units // 20), num_engines, 4096),
+        **{f"transport_of_{count}_tokens": partial(transport, count) for count in (1000, 9000)},
+        **{f"engines_{count}": partial(engines, count) for count in (1, 8, 64, 512)},
     }
     figures = {}
     for name, part in parts.items():
