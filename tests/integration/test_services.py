@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from elastic_core.system.network import free_ports
+from flows.commands.services.deployments import register
 from tests.command_lines import command_lines
 from tests.elastic_up import (
     Services,
@@ -88,6 +89,16 @@ def test_a_deployment_runs_where_its_project_is_and_records_beside_it(services: 
         assert api.get(f"/flow_runs/{run['id']}").json()["state_type"] == "COMPLETED"
     # In the project's directory, with the tracking server that was started beside it.
     assert (services.project / "touched").read_text() == mlflow
+
+
+def test_what_a_person_paused_stays_paused_when_deployments_are_registered_again(services: Services) -> None:
+    runs = services.project / "runs"
+    with prefect_client(runs) as api:
+        for paused in (True, False):
+            known = api.get("/deployments/name/touch/small").json()
+            assert api.patch(f"/deployments/{known['id']}", json={"paused": paused}).status_code == 204
+            register(services.project, clean_environment() | clients(runs))
+            assert api.get("/deployments/name/touch/small").json()["paused"] == paused
 
 
 def test_the_worker_runs_what_prefect_yaml_names_whatever_the_server_says(services: Services) -> None:

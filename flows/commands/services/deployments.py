@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -77,9 +78,16 @@ def register(project: Path, environment: Mapping[str, str] | None = None) -> Non
         name = str(yaml.safe_load(automation.read_text())["name"])
         if prefect("automation", "inspect", name).returncode:
             commands.append(["automation", "create", "--from-file", str(automation)])
+    # To register a deployment again would set it going again.
+    found = prefect("api", "POST", "/deployments/filter", "--data", '{"deployments": {"paused": {"eq_": true}}}')
+    paused = [] if found.returncode else [(each["name"], each["entrypoint"]) for each in json.loads(found.stdout)]
+    deployments = [
+        {**each, "paused": True} if (each["name"], each["entrypoint"]) in paused else each
+        for each in deployments_of(project / FILE)
+    ]
     with tempfile.TemporaryDirectory() as directory:
         full = Path(directory) / FILE
-        full.write_text(yaml.safe_dump({"name": project.name, "deployments": deployments_of(project / FILE)}))
+        full.write_text(yaml.safe_dump({"name": project.name, "deployments": deployments}))
         commands.append(["deploy", "--all", "--prefect-file", str(full)])
         for command in commands:
             done = prefect(*command)
