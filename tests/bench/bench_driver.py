@@ -111,8 +111,8 @@ def driver(num_units: int, num_engines: int, mean_thought: int) -> dict[str, flo
 
 
 def engines(count: int) -> dict[str, float]:
-    """How much of a core the driver takes beside engines as fast as a GPU with a model of 1.5B parameters (64 sequences
-    of 128 tokens a second), for responses of 9 thousand tokens: its time on processors over the simulated time."""
+    """What a core of the driver keeps up with on so many engines, for responses of 9 thousand tokens: responses and
+    tokens, and engines where each decodes 64 sequences of 128 tokens a second."""
     plan = planned(max(512, min(16 * count, 4096)), 1, ["separate"], [Budget(16_000, SOLUTION)])
 
     def lengths(problem: int, seed: int) -> tuple[int, int]:

@@ -69,7 +69,7 @@ def test_the_miniature_trains_in_float32_without_reference_or_sleep_mode(tmp_pat
     assert config.trainer.test_freq == -1
 
 
-@pytest.mark.parametrize(("vocabulary", "megabytes"), [(70, 32), (32768, 32), (151936, 38), (160000, 40)])
+@pytest.mark.parametrize(("vocabulary", "megabytes"), [(70, 32), (32768, 32), (151936, 38), (151937, 38), (160000, 40)])
 def test_on_a_cpu_new_weights_are_sent_in_blocks_that_hold_the_largest_tensor(
     vocabulary: int, megabytes: int, tmp_path: Path
 ) -> None:
