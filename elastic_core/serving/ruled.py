@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from elastic_core.budget import Budget
-from elastic_core.engines.base import drive
+from elastic_core.engines.base import drive, empty_completion, room_for
+from elastic_core.engines.vllm import drawn
 from elastic_core.models.special_tokens import Markers
 from elastic_core.rewards.reading import answer_reader
 from elastic_core.seeds import request_seed
 from elastic_core.strategies import STRATEGIES
-from elastic_core.strategies.base import Completion, Finish, Generate, Sampling
+from elastic_core.strategies.base import Completion, Generate, Sampling
 from elastic_core.trajectory import SolutionFinish, Trajectory
 
 _KEPT = (
@@ -167,33 +168,20 @@ class _Requests:
     async def _draw(self, request: Generate, seed: int, into: list[int]) -> Completion:
         from vllm.inputs import TokensPrompt
 
-        room = self._response.max_model_len - len(request.prefix)
-        max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
-        logprobs: list[float] = []
-        if max_tokens <= 0:
-            return Completion((), Finish.LENGTH, () if request.sampling.logprobs else None)
+        max_tokens = room_for(request, self._response.max_model_len)
+        if not max_tokens:
+            return empty_completion(request)
         self._number += 1
         prompt = TokensPrompt(prompt_token_ids=list(request.prefix))
         parameters = self._parameters(request, max_tokens)
         outputs = self._generate(prompt, parameters, request_id=f"{self._id}-{self._number}", **self._options)
-        tokens: list[int] = []
-        finish = None
-        try:
-            async for output in outputs:
-                (part,) = output.outputs
-                tokens += part.token_ids
-                into += part.token_ids
-                if request.sampling.logprobs:
-                    steps = zip(part.token_ids, part.logprobs, strict=True)
-                    logprobs += [step[token].logprob for token, step in steps]
-                finish = part.finish_reason
-                self.fresh.set()
-        finally:
-            await outputs.aclose()  # The engine stops.
-        if finish not in ("stop", "length"):
-            raise RuntimeError(f"vLLM ended a request with {finish or 'no output'}")
-        ended = Finish.STOP if finish == "stop" else Finish.LENGTH
-        return Completion(tuple(tokens), ended, tuple(logprobs) if request.sampling.logprobs else None)
+
+        def show(tokens: list[int]) -> None:
+            into.extend(tokens)
+            self.fresh.set()
+
+        async with aclosing(outputs):  # The engine stops.
+            return await drawn(request, outputs, show)
 
     def _parameters(self, request: Generate, max_tokens: int) -> Any:
         from vllm import SamplingParams
