@@ -112,15 +112,14 @@ class _Ahead:
     """A request that was begun beside a probe; its tokens go to `drawn`, and to what is shown once it is wanted."""
 
     request: Generate
-    drawn: list[int] = field(default_factory=list)
-    task: asyncio.Task[Completion] | None = None
+    drawn: list[int]
+    task: asyncio.Task[Completion]
 
     async def cancel(self) -> None:
         """Until the engine has stopped."""
-        if self.task is not None:
-            self.task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await self.task
+        self.task.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            await self.task
 
 
 class _Requests:
@@ -140,14 +139,15 @@ class _Requests:
         """See `Engine`."""
         if request.aside:
             if request.meanwhile is not None:
-                self._ahead = begun = _Ahead(request.meanwhile)
-                begun.task = asyncio.create_task(self._draw(request.meanwhile, seed, begun.drawn))
+                drawn_ahead = list[int]()
+                task = asyncio.create_task(self._draw(request.meanwhile, seed, drawn_ahead))
+                self._ahead = _Ahead(request.meanwhile, drawn_ahead, task)
             completion = await self._draw(request, seed, [])
             self._response.probe_tokens += len(completion.tokens)
             return completion
         before = list(request.prefix[len(self._prompt) :])
         ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead.task is not None and ahead.request == request:
+        if ahead is not None and ahead.request == request:
             # What it has drawn meanwhile is shown now, and what comes as it comes.
             self._response.shown, self._response.coming = before, ahead.drawn
             self.fresh.set()
