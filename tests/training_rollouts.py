@@ -47,7 +47,7 @@ class Server:
 def rollout(server: Server, *, split: str = "train", **settings: Any) -> Any:
     """What the loop returns in training; in validation where the split is "validation"."""
     worker, row = worker_and_row(server, split=split, **settings)
-    loop = worker._agent_loop("elastic")
+    loop = worker._agent_loop
     return asyncio.run((loop.run_training if split == "train" else loop.run)(SAMPLING, **row))
 
 
@@ -91,7 +91,6 @@ def worker_and_row(
         processor=None,
         dataset_cls=None,
         hf_model_type=model_type,
-        _loops={},
     )
     row = {
         "raw_prompt": [{"role": "user", "content": "10+2=?"}],

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from elastic_core.strategies.base import Completion, Generate, StrategyRun
+from elastic_core.strategies.base import Completion, Finish, Generate, StrategyRun
 from elastic_core.system.retry import ProcessLost
 from elastic_core.trajectory import BudgetExceeded, Trajectory
 
@@ -42,6 +42,17 @@ class Limited:
         if request.max_tokens is None:
             request = replace(request, max_tokens=self.max_tokens)
         return await self.engine.generate(request, seed)
+
+
+def room_for(request: Generate, context: int) -> int:
+    """Most tokens that a completion may have in a context of so many."""
+    room = max(0, context - len(request.prefix))
+    return room if request.max_tokens is None else min(room, request.max_tokens)
+
+
+def empty_completion(request: Generate) -> Completion:
+    """Of a request for which there is no room."""
+    return Completion((), Finish.LENGTH, () if request.sampling.logprobs else None)
 
 
 async def drive(rollout: StrategyRun, engines: Mapping[str, Engine], seed: int) -> Trajectory:

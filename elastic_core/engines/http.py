@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from elastic_core.budget import UNLIMITED, Budget
-from elastic_core.engines.base import OnTokens, RequestFailed
+from elastic_core.engines.base import OnTokens, RequestFailed, empty_completion, room_for
 from elastic_core.engines.budgets.parameters import KEY, SOLUTION, THINK
 from elastic_core.engines.endpoint import CHAT, Endpoint
 from elastic_core.engines.http_server import HttpServer, look
@@ -40,10 +40,9 @@ class HttpEngine:
         self.max_model_len = context
 
     async def generate(self, request: Generate, seed: int, on_tokens: OnTokens | None = None) -> Completion:
-        room = self.max_model_len - len(request.prefix)
-        max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
-        if max_tokens <= 0:
-            return Completion((), Finish.LENGTH, () if request.sampling.logprobs else None)
+        max_tokens = room_for(request, self.max_model_len)
+        if not max_tokens:
+            return empty_completion(request)
         body = completion_request(self._model, request, max_tokens, request_seed(seed, request))
         if on_tokens is None:
             return read_completion(await self._server.post("/completions", body), request)

@@ -12,16 +12,13 @@ import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elastic_core.engines.base import EngineLost, RequestFailed
 from elastic_core.engines.latency import Latency, Steps, measure_latency, measure_steps
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.engines.request_groups import Numbered, Replies, RequestGroups
 from elastic_core.strategies.base import Completion, Generate
-
-if TYPE_CHECKING:
-    from elastic_core.engines.vllm import VllmEngine
 
 MAX_REDOS = 2  # How often a request that was in flight when its actor died is asked again.
 
@@ -190,14 +187,12 @@ async def ray_pool(
 
 
 class EngineActor:
-    """The far side of a `RayEngine`."""
+    """The far side of a `RayEngine`, which calls `start` before anything else that needs the engine."""
 
     def __init__(self) -> None:
         # vLLM's own progress lines would be repeated on the driver's terminal.
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
         self._replies = Replies(self._generate)
-        self._engine: VllmEngine | None = None
-        self._context: int | None = None
 
     async def process_id(self) -> int:
         return os.getpid()
@@ -211,12 +206,10 @@ class EngineActor:
 
     async def latency(self, prompts: list[list[int]]) -> Latency:
         """See `measure_latency`. No other request may run meanwhile."""
-        assert self._engine is not None
         return await measure_latency(self._engine, prompts, self._context)
 
     async def steps(self, prompts: list[list[int]], most: int) -> Steps:
         """See `measure_steps`. No other request may run meanwhile."""
-        assert self._engine is not None
         return await measure_steps(self._engine, prompts, self._context, most)
 
     async def submit(self, requests: list[Numbered]) -> None:
@@ -226,11 +219,9 @@ class EngineActor:
         return await self._replies.collect()
 
     async def shutdown(self) -> None:
-        if self._engine is not None:
-            self._engine.shutdown()
+        self._engine.shutdown()
 
     async def _generate(self, request: tuple[Generate, int]) -> Completion:
-        assert self._engine is not None
         try:
             return await self._engine.generate(*request)
         except (EngineLost, RequestFailed):

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import fields
 from typing import Any
 
-from elastic_core.engines.base import EngineLost, RequestFailed
+from elastic_core.engines.base import EngineLost, OnTokens, RequestFailed, empty_completion, room_for
 from elastic_core.engines.budgets.parameters import CLOSED, SOLUTION, THINK, additional_config, installed_runner
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError, nearest
@@ -54,18 +54,15 @@ class VllmEngine:
         self.parameters = parameters
         self.max_model_len: int = self._llm.model_config.max_model_len
 
-    async def generate(
-        self, request: Generate, seed: int, on_tokens: Callable[[list[int]], None] | None = None
-    ) -> Completion:
+    async def generate(self, request: Generate, seed: int, on_tokens: OnTokens | None = None) -> Completion:
         """See `Engine`. A prefix that fills the context gives an empty completion, finish LENGTH. `on_tokens` is called
         with new tokens as they come; together they are the completion's."""
         from vllm.inputs import TokensPrompt
         from vllm.v1.engine.exceptions import EngineDeadError
 
-        room = self.max_model_len - len(request.prefix)
-        max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
-        if max_tokens <= 0:
-            return Completion((), Finish.LENGTH, () if request.sampling.logprobs else None)
+        max_tokens = room_for(request, self.max_model_len)
+        if not max_tokens:
+            return empty_completion(request)
         if request.budget is not None:
             if self._marks is None:
                 raise RequestFailed("this engine was started without budgets; use separate")
@@ -74,34 +71,19 @@ class VllmEngine:
                     "the prompt has closed its thought, which an engine that keeps budgets takes for the "
                     "model's; use separate"
                 )
-        tokens: list[int] = []
-        logprobs: list[float] = []
-        finish: str | None = None
+        outputs = self._llm.generate(
+            TokensPrompt(prompt_token_ids=list(request.prefix)),
+            _sampling_parameters(request, max_tokens, request_seed(seed, request), streamed=on_tokens is not None),
+            str(next(self._numbers)),
+        )
         try:
-            async for result in self._llm.generate(
-                TokensPrompt(prompt_token_ids=list(request.prefix)),
-                _sampling_parameters(request, max_tokens, request_seed(seed, request), streamed=on_tokens is not None),
-                str(next(self._numbers)),
-            ):
-                output = result.outputs[0]
-                tokens += output.token_ids
-                if request.sampling.logprobs:
-                    steps = zip(output.token_ids, output.logprobs, strict=True)
-                    logprobs += [step[token].logprob for token, step in steps]
-                finish = output.finish_reason
-                if on_tokens is not None:
-                    on_tokens(list(output.token_ids))
+            return await drawn(request, outputs, on_tokens)
+        except RequestFailed:
+            raise
         except EngineDeadError as error:
             raise EngineLost("the vLLM engine died; its log says why") from error
         except Exception as error:
             raise RequestFailed(f"vLLM refused or lost a request: {type(error).__name__}: {error}") from error
-        if finish not in ("stop", "length"):
-            raise RequestFailed(f"vLLM ended a request with {finish or 'no output'}")
-        return Completion(
-            tuple(tokens),
-            Finish.STOP if finish == "stop" else Finish.LENGTH,
-            tuple(logprobs) if request.sampling.logprobs else None,
-        )
 
     async def warm_up(self) -> None:
         """Fill one batch, so that kernels are ready before anything is timed or waits for an answer."""
@@ -115,6 +97,27 @@ class VllmEngine:
 
     def shutdown(self) -> None:
         self._llm.shutdown()
+
+
+async def drawn(request: Generate, outputs: AsyncIterator[Any], on_tokens: OnTokens | None = None) -> Completion:
+    """The completion that vLLM's outputs of a request make, each of which holds what is new since the one before.
+    `on_tokens` is called with new tokens as they come. Raises RequestFailed when vLLM ended the request otherwise than
+    at a stop id or the limit."""
+    tokens: list[int] = []
+    logprobs: list[float] = []
+    finish: str | None = None
+    async for output in outputs:
+        (part,) = output.outputs
+        tokens += part.token_ids
+        if request.sampling.logprobs:
+            steps = zip(part.token_ids, part.logprobs, strict=True)
+            logprobs += [step[token].logprob for token, step in steps]
+        finish = part.finish_reason
+        if on_tokens is not None:
+            on_tokens(list(part.token_ids))
+    if finish not in ("stop", "length"):
+        raise RequestFailed(f"vLLM ended a request with {finish or 'no output'}")
+    return Completion(tuple(tokens), Finish(finish), tuple(logprobs) if request.sampling.logprobs else None)
 
 
 def require_arguments(given: Mapping[str, Any]) -> None:

@@ -12,12 +12,13 @@ from typing import Any
 from prometheus_client import Counter, Gauge, Histogram
 
 from elastic_core.engines.latency import measure_steps
+from elastic_core.engines.vllm import drawn
 from elastic_core.errors import UserError
 from elastic_core.serving.counting import Tally
 from elastic_core.serving.frontier import Point
 from elastic_core.serving.load import Controller, Goal
 from elastic_core.serving.requests import Plan
-from elastic_core.strategies.base import Completion, Finish, Generate
+from elastic_core.strategies.base import Completion, Generate
 
 _PROMPT_TOKENS, _PROMPTS = 32, 8  # Of the requests that the engine is timed with.
 _PRICE = Gauge("elastic_token_price", "Accuracy that one more token a response would buy; 0 where there is enough.")
@@ -130,7 +131,5 @@ class _Timed:
             max_tokens=request.max_tokens, ignore_eos=True, seed=seed, output_kind=RequestOutputKind.DELTA
         )
         prompt = TokensPrompt(prompt_token_ids=list(request.prefix))
-        tokens: list[int] = []
-        async for output in self._engine.generate(prompt, sampling, request_id=f"elastic-timing-{next(self._numbers)}"):
-            tokens += output.outputs[0].token_ids
-        return Completion(tuple(tokens), Finish.LENGTH)
+        number = next(self._numbers)
+        return await drawn(request, self._engine.generate(prompt, sampling, request_id=f"elastic-timing-{number}"))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 from fastapi import HTTPException
 from prometheus_client import Counter
-from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
 
 from elastic_core.engines import budgets
 from elastic_core.engines.budgets.parameters import FIXED
@@ -119,15 +119,17 @@ class Budgets:
         CURRENT.set(count)
         sender: _Sender | None = None
         over: Callable[..., None] | None = None
-        fixed = Headers(scope=scope).get(FIXED, "").lower() in ("true", "1")
+        request = Request(scope, receive)
+        fixed = request.headers.get(FIXED, "").lower() in ("true", "1")
 
         async def planned() -> Message:
             """The body for the engine. FastAPI turns what is raised here into a response."""
             nonlocal sender, over
             if sender is not None:
                 return await receive()
-            body = await _read(receive)
-            if body is None:
+            try:
+                body = await request.body()
+            except ClientDisconnect:
                 return {"type": "http.disconnect"}
             over = self._admission.arrive()
             try:
@@ -240,18 +242,6 @@ class _Sender:
             self._start = {}
         body = b"".join(event + _END for event in events) + (b"" if more else self._pending)
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
-
-
-async def _read(receive: Receive) -> bytes | None:
-    """A request's body, None when the client has left."""
-    parts = []
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        parts.append(message.get("body", b""))
-        if not message.get("more_body"):
-            return b"".join(parts)
 
 
 async def _answer(send: Send, start: Message, document: Any) -> None:

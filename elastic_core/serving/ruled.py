@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from elastic_core.budget import Budget
-from elastic_core.engines.base import drive
+from elastic_core.engines.base import drive, empty_completion, room_for
+from elastic_core.engines.vllm import drawn
 from elastic_core.models.special_tokens import Markers
 from elastic_core.rewards.reading import answer_reader
 from elastic_core.seeds import request_seed
 from elastic_core.strategies import STRATEGIES
-from elastic_core.strategies.base import Completion, Finish, Generate, Sampling
+from elastic_core.strategies.base import Completion, Generate, Sampling
 from elastic_core.trajectory import SolutionFinish, Trajectory
 
 _KEPT = (
@@ -111,15 +112,14 @@ class _Ahead:
     """A request that was begun beside a probe; its tokens go to `drawn`, and to what is shown once it is wanted."""
 
     request: Generate
-    drawn: list[int] = field(default_factory=list)
-    task: asyncio.Task[Completion] | None = None
+    drawn: list[int]
+    task: asyncio.Task[Completion]
 
     async def cancel(self) -> None:
         """Until the engine has stopped."""
-        if self.task is not None:
-            self.task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await self.task
+        self.task.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            await self.task
 
 
 class _Requests:
@@ -139,14 +139,15 @@ class _Requests:
         """See `Engine`."""
         if request.aside:
             if request.meanwhile is not None:
-                self._ahead = begun = _Ahead(request.meanwhile)
-                begun.task = asyncio.create_task(self._draw(request.meanwhile, seed, begun.drawn))
+                drawn_ahead = list[int]()
+                task = asyncio.create_task(self._draw(request.meanwhile, seed, drawn_ahead))
+                self._ahead = _Ahead(request.meanwhile, drawn_ahead, task)
             completion = await self._draw(request, seed, [])
             self._response.probe_tokens += len(completion.tokens)
             return completion
         before = list(request.prefix[len(self._prompt) :])
         ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead.task is not None and ahead.request == request:
+        if ahead is not None and ahead.request == request:
             # What it has drawn meanwhile is shown now, and what comes as it comes.
             self._response.shown, self._response.coming = before, ahead.drawn
             self.fresh.set()
@@ -167,33 +168,20 @@ class _Requests:
     async def _draw(self, request: Generate, seed: int, into: list[int]) -> Completion:
         from vllm.inputs import TokensPrompt
 
-        room = self._response.max_model_len - len(request.prefix)
-        max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
-        logprobs: list[float] = []
-        if max_tokens <= 0:
-            return Completion((), Finish.LENGTH, () if request.sampling.logprobs else None)
+        max_tokens = room_for(request, self._response.max_model_len)
+        if not max_tokens:
+            return empty_completion(request)
         self._number += 1
         prompt = TokensPrompt(prompt_token_ids=list(request.prefix))
         parameters = self._parameters(request, max_tokens)
         outputs = self._generate(prompt, parameters, request_id=f"{self._id}-{self._number}", **self._options)
-        tokens: list[int] = []
-        finish = None
-        try:
-            async for output in outputs:
-                (part,) = output.outputs
-                tokens += part.token_ids
-                into += part.token_ids
-                if request.sampling.logprobs:
-                    steps = zip(part.token_ids, part.logprobs, strict=True)
-                    logprobs += [step[token].logprob for token, step in steps]
-                finish = part.finish_reason
-                self.fresh.set()
-        finally:
-            await outputs.aclose()  # The engine stops.
-        if finish not in ("stop", "length"):
-            raise RuntimeError(f"vLLM ended a request with {finish or 'no output'}")
-        ended = Finish.STOP if finish == "stop" else Finish.LENGTH
-        return Completion(tuple(tokens), ended, tuple(logprobs) if request.sampling.logprobs else None)
+
+        def show(tokens: list[int]) -> None:
+            into.extend(tokens)
+            self.fresh.set()
+
+        async with aclosing(outputs):  # The engine stops.
+            return await drawn(request, outputs, show)
 
     def _parameters(self, request: Generate, max_tokens: int) -> Any:
         from vllm import SamplingParams

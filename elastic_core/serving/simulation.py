@@ -10,7 +10,7 @@ import heapq
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -83,18 +83,6 @@ class Replay:
         return found
 
 
-class Policy(Protocol):
-    """What a server does with requests."""
-
-    def arrive(self, now: float) -> int | None:
-        """The place of the budget that a new one gets, None where it is refused."""
-        ...
-
-    def leave(self, now: float, seconds: float, tokens: float) -> None:
-        """One is over, after so long."""
-        ...
-
-
 class Fixed:
     """Always the same budget; refuses requests while `most_open` are open."""
 
@@ -102,12 +90,14 @@ class Fixed:
         self._place, self._most_open, self._open = place, most_open, 0
 
     def arrive(self, now: float) -> int | None:
+        """The place of the budget that a new request gets, None where it is refused."""
         if self._open >= self._most_open:
             return None
         self._open += 1
         return self._place
 
     def leave(self, now: float, seconds: float, tokens: float) -> None:
+        """A request is over, after so long."""
         self._open -= 1
 
 
@@ -125,6 +115,9 @@ class Elastic:
 
     def leave(self, now: float, seconds: float, tokens: float) -> None:
         self._controller.leave(now, seconds, tokens)
+
+
+Policy = Fixed | Elastic  # What a server does with requests.
 
 
 class Seen(NamedTuple):

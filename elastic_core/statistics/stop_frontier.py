@@ -140,13 +140,8 @@ def mixture(thoughts: Thoughts, model: CostModel, cost: float) -> np.ndarray:
     scores = fixed_scores(thoughts)
     costs = thoughts.by_problem(fixed_costs(thoughts, model)).mean(axis=(0, 1))
     corners = hull(costs, thoughts.by_problem(scores).mean(axis=(0, 1)))
-    at = min(max(cost, costs[corners[0]]), costs[corners[-1]])
-    above = next(i for i, place in enumerate(corners) if costs[place] >= at)
-    if above == 0:
-        return scores[:, corners[0]]
-    low, high = corners[above - 1], corners[above]
-    share = (at - costs[low]) / (costs[high] - costs[low])
-    return (1 - share) * scores[:, low] + share * scores[:, high]
+    shares = [np.interp(cost, costs[corners], of_corner) for of_corner in np.eye(len(corners))]
+    return scores[:, corners] @ np.array(shares)
 
 
 def hull(costs: np.ndarray, means: np.ndarray) -> list[int]:

@@ -90,29 +90,6 @@ class Thoughts:
         np.add.at(counts, (self.seed, self.place), 1)
         return sums / counts.reshape(*counts.shape, *[1] * (values.ndim - 1))
 
-    def of_problems(self, problems: np.ndarray) -> Thoughts:
-        """The samples of some problems, by number."""
-        kept = np.isin(self.place, problems)
-        parts = {
-            name: getattr(self, name)[kept]
-            for name in ("seed", "scores", "free", "free_work", "work", "closed", "drawn")
-        }
-        renumbered = np.full(len(self.names), -1)
-        renumbered[problems] = np.arange(len(problems))
-        return replace(
-            self,
-            samples=self.samples.filter(pl.Series(kept)),
-            place=renumbered[self.place[kept]],
-            names=[self.names[number] for number in problems],
-            own=_kept(self.own, kept),
-            cheap={cap: _kept(probes, kept) for cap, probes in self.cheap.items()},
-            **parts,
-        )
-
-
-def _kept(probes: Probes, kept: np.ndarray) -> Probes:
-    return Probes(probes.answers[kept], probes.sure[kept], probes.work[kept])
-
 
 def read_thoughts(rows: pl.DataFrame) -> Thoughts:
     """The thoughts of one model, from rows of a trajectory table with `COLUMNS`, at the largest solution budget of

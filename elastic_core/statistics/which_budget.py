@@ -154,12 +154,8 @@ _UNLIMITED = 2**30  # More tokens than any budget has.
 def _losses(side: pl.DataFrame, free: pl.DataFrame) -> list[float]:
     """By problem, in an order that does not depend on what was measured."""
     values, _ = paired_scores(side, free)
-    named = zip(map(_digest, side["problem"]), -values.mean(axis=0), strict=True)
-    return [float(loss) for _, loss in sorted(named)]
-
-
-def _digest(problem: object) -> bytes:
-    return hashlib.blake2b(str(problem).encode(), digest_size=8).digest()
+    digests = (hashlib.blake2b(str(problem).encode(), digest_size=8).digest() for problem in side["problem"])
+    return [float(loss) for _, loss in sorted(zip(digests, -values.mean(axis=0), strict=True))]
 
 
 def judged(advice: pl.DataFrame, margin: float, level: float = LEVEL) -> pl.DataFrame:

@@ -29,6 +29,7 @@ from elastic_core.strategies.base import (
     thinking,
 )
 from elastic_core.strategies.budget_forcing import exhausted
+from elastic_core.strategies.separate import answer
 from elastic_core.trajectory import Probe, ThinkFinish, Trajectory
 
 
@@ -45,7 +46,7 @@ def adaptive(given: StopRule | None = None) -> Strategy:
             for rung, further in _with_next(rule.rungs(budget.think), budget.think):
                 finish = yield from think_on(draft, 0, rung - len(draft.tokens), markers, sampling)
                 if finish is not None or len(draft.tokens) < rung:  # The context is full.
-                    return (yield from _answer(draft, finish, budget, markers, sampling))
+                    return (yield from answer(draft, finish, budget, markers, sampling))
                 goes_on = thinking(draft, None if further is None else further - rung, markers, sampling)
                 probe = yield from _probe(draft, rule, budget, markers, sampling, goes_on)
                 answers.append(answer_of(probe))
@@ -55,10 +56,10 @@ def adaptive(given: StopRule | None = None) -> Strategy:
                     return replace(probe, stopped=stopped).check(budget)
                 draft.probes.append(_aside(draft, probe))
                 if stopped:
-                    return replace((yield from _answer(draft, None, budget, markers, sampling)), stopped=stopped)
+                    return replace((yield from answer(draft, None, budget, markers, sampling)), stopped=stopped)
             left = None if budget.think is None else budget.think - len(draft.tokens)
             finish = yield from think_on(draft, 0, left, markers, sampling)
-            return (yield from _answer(draft, finish, budget, markers, sampling))
+            return (yield from answer(draft, finish, budget, markers, sampling))
 
         return decode
 
@@ -95,31 +96,13 @@ def _with_next(rungs: Iterator[int], limit: int | None) -> Iterator[tuple[int, i
         rung = further
 
 
-def _answer(
-    draft: Draft,
-    finish: ThinkFinish | None,
-    budget: Budget,
-    markers: Markers,
-    sampling: Sampling,
-    meanwhile: Generate | None = None,
-) -> Generator[Generate, Completion, Trajectory]:
-    """Close the thought, as `separate` does, and solve."""
-    if finish is not ThinkFinish.CLOSED:
-        rest = markers.rest_of_end(draft.tokens) if finish is None else ()
-        draft.force(rest or markers.closing(draft.tokens))
-        finish = ThinkFinish.CLOSED if rest else finish or ThinkFinish.FORCED
-    start = len(draft.tokens)
-    solution = yield from solve(draft, budget.solution, markers, sampling, meanwhile)
-    return draft.finish(start, finish, solution).check(budget)
-
-
 def _probe(
     draft: Draft, rule: StopRule, budget: Budget, markers: Markers, sampling: Sampling, meanwhile: Generate
 ) -> Generator[Generate, Completion, Trajectory]:
     """What the thought would answer if it ended here."""
     fork = draft.fork()
     if rule.probe is None:
-        return (yield from _answer(fork, None, budget, markers, sampling, meanwhile))
+        return (yield from answer(fork, None, budget, markers, sampling, meanwhile))
     rest = markers.rest_of_end(draft.tokens)
     fork.force(rest or exhausted(draft.tokens, markers))
     start = len(fork.tokens)

@@ -1,20 +1,37 @@
 """Separate budgeting (Elastic Reasoning, section 3.2): thinking gets t tokens, the solution its own s."""
 
+from collections.abc import Generator
+
 from elastic_core.budget import Budget
 from elastic_core.models.special_tokens import Markers
-from elastic_core.strategies.base import Draft, Generate, Sampling, Strategy, StrategyRun, solve, think
-from elastic_core.trajectory import SolutionFinish, ThinkFinish
+from elastic_core.strategies.base import Completion, Draft, Generate, Sampling, Strategy, StrategyRun, solve, think
+from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 
 
 def separate(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
     """When think-end has not come by t it is appended, and nothing else; unused thinking is not transferred."""
     draft = Draft(prompt_ids, sampling.logprobs)
     thinking = yield from think(draft, budget.think, markers, sampling)
-    if thinking is not ThinkFinish.CLOSED:
-        draft.force(markers.closing(draft.tokens))
+    return (yield from answer(draft, thinking, budget, markers, sampling))
+
+
+def answer(
+    draft: Draft,
+    finish: ThinkFinish | None,
+    budget: Budget,
+    markers: Markers,
+    sampling: Sampling,
+    meanwhile: Generate | None = None,
+) -> Generator[Generate, Completion, Trajectory]:
+    """Close a thought, and solve. `finish` is how the thought ended, None where it would go on; `meanwhile` as of
+    `solve`."""
+    if finish is not ThinkFinish.CLOSED:
+        rest = markers.rest_of_end(draft.tokens) if finish is None else ()
+        draft.force(rest or markers.closing(draft.tokens))
+        finish = ThinkFinish.CLOSED if rest else finish or ThinkFinish.FORCED
     start = len(draft.tokens)
-    solution = yield from solve(draft, budget.solution, markers, sampling)
-    return draft.finish(start, thinking, solution).check(budget)
+    solution = yield from solve(draft, budget.solution, markers, sampling, meanwhile)
+    return draft.finish(start, finish, solution).check(budget)
 
 
 SEPARATE = Strategy(separate, roles=("thinker", "solver"), max_forced_tokens=lambda markers: markers.max_forced)
@@ -41,20 +58,17 @@ def separate_native(prompt_ids: tuple[int, ...], budget: Budget, markers: Marker
         if written == closing[: len(written)]:
             start = len(thought) + len(closing)
             thinking = ThinkFinish.CLOSED if markers.rest_of_end(thought) else ThinkFinish.FORCED
-    if start is not None:
-        draft.sampled(response.part(0, start - len(closing)))
-        draft.force(closing)
-        # The token that ends a solution after s tokens is not part of it.
-        end = len(response.tokens) if budget.solution is None else start + budget.solution
-        draft.sampled(response.part(start, end))
-        solution = SolutionFinish.STOP if draft.tokens[-1] in markers.end_of_text else SolutionFinish.LENGTH
-    else:
+    if start is None:
         draft.sampled(response)
         if thinking is ThinkFinish.END_OF_TEXT:
             draft.drop_last()
-        draft.force(markers.closing(draft.tokens))
-        start = len(draft.tokens)
-        solution = yield from solve(draft, budget.solution, markers, sampling)
+        return (yield from answer(draft, thinking, budget, markers, sampling))
+    draft.sampled(response.part(0, start - len(closing)))
+    draft.force(closing)
+    # The token that ends a solution after s tokens is not part of it.
+    end = len(response.tokens) if budget.solution is None else start + budget.solution
+    draft.sampled(response.part(start, end))
+    solution = SolutionFinish.STOP if draft.tokens[-1] in markers.end_of_text else SolutionFinish.LENGTH
     return draft.finish(start, thinking, solution).check(budget)
 
 

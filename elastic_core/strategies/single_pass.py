@@ -39,16 +39,14 @@ def _length(budget: Budget) -> int:
     return budget.total
 
 
-def _unlimited(budget: Budget) -> str | None:
-    return None if budget == Budget(None, None) else "the budget unlimited"
-
-
 def _summed(budget: Budget) -> str | None:
     return None if budget.total is not None else 'a limited budget like "1k+1k", whose sum its prompt asks for'
 
 
 VANILLA = Strategy(single_pass(lambda budget: budget.total))
-UNCONSTRAINED = Strategy(single_pass(lambda budget: None), _unlimited)
+UNCONSTRAINED = Strategy(
+    single_pass(lambda budget: None), lambda budget: None if budget == Budget(None, None) else "the budget unlimited"
+)
 L1_EXACT = Strategy(
     single_pass(lambda budget: 2 * _length(budget)), _summed, lambda budget: f"Think for {_length(budget)} tokens."
 )

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
-from elastic_core.engines.base import Engine, Limited, drive
+from elastic_core.engines.base import Engine, Limited, drive, room_for
 from elastic_core.engines.latency import Steps
 from elastic_core.engines.memo import ContinuationMemo, MemoCounts
 from elastic_core.models.special_tokens import Markers
@@ -94,8 +94,7 @@ class _Endless:
     markers: Markers
 
     async def generate(self, request: Generate, seed: int) -> Completion:
-        room = max(0, self.context - len(request.prefix))
-        count = room if request.max_tokens is None else min(room, request.max_tokens)
+        count = room_for(request, self.context)
         tokens = [self.token] * count
         think = None if request.budget is None else request.budget.think
         if think is not None and think < count:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,12 +14,8 @@ def chosen_gpus() -> list[str] | None:
     value = os.environ.get("CUDA_VISIBLE_DEVICES")
     if value is None:
         return None
-    chosen: list[str] = []
-    for name in (part.strip() for part in value.split(",")):
-        if not name or name.startswith("-"):
-            break
-        chosen.append(name)
-    return chosen
+    names = (part.strip() for part in value.split(","))
+    return list(takewhile(lambda name: name and not name.startswith("-"), names))
 
 
 def count_gpus(installed: Path = Path("/proc/driver/nvidia/gpus")) -> int:

@@ -45,14 +45,15 @@ class Reported(NamedTuple):
     gained: np.ndarray
 
 
-def halves(thoughts: Thoughts, benchmark: str) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of the problems that design, and of those that report."""
-    even = np.array([int(problem_digest(benchmark, name), 16) % 2 == 0 for _, name in thoughts.names])
-    return np.flatnonzero(even), np.flatnonzero(~even)
+def halves(rows: pl.DataFrame, benchmark: str) -> tuple[Thoughts, Thoughts]:
+    """The thoughts of the problems that design, and of those that report."""
+    even = [name for name in rows["problem"].unique() if int(problem_digest(benchmark, name), 16) % 2 == 0]
+    designs = pl.col("problem").is_in(even)
+    return read_thoughts(rows.filter(designs)), read_thoughts(rows.filter(~designs))
 
 
-def reported(thoughts: Thoughts, benchmark: str, rho: float) -> Reported | None:
-    design, report = (thoughts.of_problems(part) for part in halves(thoughts, benchmark))
+def reported(rows: pl.DataFrame, benchmark: str, rho: float) -> Reported | None:
+    design, report = halves(rows, benchmark)
     found = outcomes(design, rules_of(design), TOKENS, rho).filter(pl.col("difference") >= -MARGIN, kind=RULED)
     if found.is_empty():
         return None
@@ -85,7 +86,7 @@ def main(options: argparse.Namespace) -> int:
     figures: dict[str, Any] = {}
     for (benchmark,), part in sorted(rows.partition_by("benchmark", as_dict=True).items()):
         models = sorted(part["model"].unique(), key=lambda name: (name != BASE, name))
-        found = {name: reported(read_thoughts(part.filter(model=name)), str(benchmark), options.rho) for name in models}
+        found = {name: reported(part.filter(model=name), str(benchmark), options.rho) for name in models}
         base = found.get(BASE)
         for name, one in found.items():
             if one is None:

@@ -90,15 +90,6 @@ def test_a_thought_that_goes_on_beside_its_probes_is_faster_and_draws_in_vain(th
     assert found["wasted"].max() > 0  # type: ignore[operator]
 
 
-def test_a_part_of_the_problems_has_their_own_outcomes(thoughts: Thoughts) -> None:
-    parts = [thoughts.of_problems(np.array(numbers)) for numbers in ([0, 2], [1, 3, 4])]
-    rule = certifiable(thoughts)[0]
-    whole = fold(thoughts, rule).column
-    for part, numbers in zip(parts, ([0, 2], [1, 3, 4]), strict=True):
-        assert fold(part, rule).column.tolist() == whole[np.isin(thoughts.place, numbers)].tolist()
-        assert part.names == [thoughts.names[number] for number in numbers]
-
-
 def test_rules_are_printed_and_all_of_them_written(directory: Path, tmp_path: Path, thoughts: Thoughts) -> None:
     output = tmp_path / "rules.csv"
     done = elastic_here("rules", "--from", str(directory), "--rho", "0.05", "--output", str(output), runs=tmp_path)

@@ -8,19 +8,13 @@ ones mask 0 and log-probability 0. Validation runs through the same loop, one an
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import ray
 import torch
-from hydra.utils import get_class
-from verl.experimental.agent_loop.agent_loop import (
-    AgentLoopBase,
-    AgentLoopOutput,
-    DictConfigWrap,
-    _agent_loop_registry,
-    register,
-)
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, DictConfigWrap
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.utils.profiler import simple_timer
 
@@ -60,7 +54,6 @@ class RowOutput(AgentLoopOutput):  # type: ignore[misc]
         return fields
 
 
-@register("elastic")
 class ElasticAgentLoop(AgentLoopBase):
     """Settings come from the section `elastic` that `config.compose` adds to verl's configuration."""
 
@@ -222,7 +215,6 @@ class RolloutWorker(AgentLoopWorkerTQ.__ray_actor_class__):  # type: ignore[misc
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._loops: dict[str, ElasticAgentLoop] = {}
         # A handle of the servers imports their class, and vLLM with it. No other process waits for this one yet.
         server_class()
 
@@ -232,27 +224,25 @@ class RolloutWorker(AgentLoopWorkerTQ.__ray_actor_class__):  # type: ignore[misc
     async def _run_agent_loop(
         self, sampling_params: dict[str, Any], trajectory: dict[str, Any], *, agent_name: str, trace: bool, **row: Any
     ) -> None:
-        loop = self._agent_loop(agent_name)
-        run = loop.run if trajectory["validate"] else loop.run_training
+        run = self._agent_loop.run if trajectory["validate"] else self._agent_loop.run_training
         output = await run(sampling_params, **row)
         # verl stores the whole problem with each of its rollouts. They are graded, and a program's tests can be 189 MB.
         graded = row | {"reward_model": row["reward_model"] | {"ground_truth": None}}
         await self._agent_loop_postprocess(output, trajectory["validate"], **graded)
 
-    def _agent_loop(self, name: str) -> ElasticAgentLoop:
-        if name not in self._loops:
-            self._loops[name] = get_class(_agent_loop_registry[name]["_target_"])(
-                trainer_config=DictConfigWrap(self.config),
-                server_manager=self.llm_client,
-                tokenizer=self.tokenizer,
-                processor=self.processor,
-                dataset_cls=self.dataset_cls,
-                data_config=DictConfigWrap(self.config.data),
-                # For "qwen2" verl expects Qwen's conversation format and refuses tokenizers without it, such as those
-                # of models distilled from R1 (verl #7637). Our loop holds no conversation: verl's default is enough.
-                hf_model_type=None,
-            )
-        return self._loops[name]
+    @cached_property
+    def _agent_loop(self) -> ElasticAgentLoop:
+        return ElasticAgentLoop(
+            trainer_config=DictConfigWrap(self.config),
+            server_manager=self.llm_client,
+            tokenizer=self.tokenizer,
+            processor=self.processor,
+            dataset_cls=self.dataset_cls,
+            data_config=DictConfigWrap(self.config.data),
+            # For "qwen2" verl expects Qwen's conversation format and refuses tokenizers without it, such as those of
+            # models distilled from R1 (verl #7637). Our loop holds no conversation: verl's default is enough.
+            hf_model_type=None,
+        )
 
 
 class RolloutManager(AgentLoopManagerTQ):

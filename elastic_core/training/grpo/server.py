@@ -5,6 +5,7 @@ small that one Ray call per request costs more than its tokens.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID, uuid4
@@ -117,7 +118,8 @@ def server_class() -> Any:
     class RolloutServer(vLLMHttpServer):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
-            self._replies: dict[str, Replies] = {}
+            # By client.
+            self._replies = defaultdict[str, Replies](lambda: Replies(lambda request: self.generate(**request)))
 
         async def generate(self, prompt_ids: Any, sampling_params: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
             # verl waits for the end of a request but has every token reported, each time with all before it. It takes
@@ -126,15 +128,10 @@ def server_class() -> Any:
             return await super().generate(prompt_ids, params, *args, **kwargs)
 
         async def submit_group(self, client: str, requests: list[Numbered]) -> None:
-            self._of(client).submit(requests)
+            self._replies[client].submit(requests)
 
         async def collect_group(self, client: str) -> list[Numbered]:
-            return await self._of(client).collect()
-
-        def _of(self, client: str) -> Replies:
-            if client not in self._replies:
-                self._replies[client] = Replies(lambda request: self.generate(**request))
-            return self._replies[client]
+            return await self._replies[client].collect()
 
     return RolloutServer
 
