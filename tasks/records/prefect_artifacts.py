@@ -13,6 +13,7 @@ from uuid import UUID
 
 from prefect.artifacts import create_link_artifact, create_progress_artifact, update_progress_artifact
 from rich import progress as bars
+from rich.table import Column
 from rich.text import Text
 
 from tasks.records import terminal
@@ -66,7 +67,8 @@ def progress(name: str, total: int, unit: str) -> Iterator[Progress]:
     """Show the progress of `name` over `total` units."""
     # Called in a synchronous task it returns the id itself.
     artifact = cast(UUID, create_progress_artifact(0.0, key=f"{name}-progress", description=f"{name}: {total} {unit}"))
-    columns = ("{task.description}", bars.BarColumn(20), _SHARE, bars.TimeElapsedColumn(), _LeftColumn())
+    share = bars.TextColumn(_SHARE, table_column=Column())  # Its own column would not wrap where a terminal is narrow.
+    columns = ("{task.description}", bars.BarColumn(20), share, bars.TimeElapsedColumn(), _LeftColumn())
     console = terminal.console()
     with bars.Progress(
         *columns, console=console, disable=not console.is_terminal, transient=True, refresh_per_second=1,
