@@ -27,7 +27,6 @@ from elastic_core.training.checkpoints import (
     require_processes,
     validation_of,
 )
-from elastic_core.training.grpo.config import compose
 from elastic_core.training.grpo.parameters import RESOURCES, GrpoParameters
 from elastic_core.training.grpo.step_metrics import WARNING, check_metrics
 from tasks.records.mlflow_tracker import Tracker
@@ -51,6 +50,8 @@ def train_policy(
     Raises:
         UserError: when another process trains there, or MLflow lacks metrics of the finished training.
     """
+    from elastic_core.training.grpo.config import compose
+
     directory = stage.prepare()
     checkpoints = directory / "checkpoints"
     config = compose(
