@@ -81,14 +81,9 @@ def build_report(sources: ReportSources, directory: Path) -> ReportContent:
 
 def files_of(content: ReportContent) -> list[Path]:
     """Every file of a report."""
+    texts = [content.directory / name for name in ("report.md", "report.html", "summary.json")]
     figures = [file for figure in content.figures for file in (figure.png, figure.svg, figure.data)]
-    return [
-        content.directory / "report.md",
-        content.directory / "report.html",
-        content.directory / "summary.json",
-        *figures,
-        *(table_file(content.directory, table) for table in content.tables),
-    ]
+    return [*texts, *figures, *(table_file(content.directory, table) for table in content.tables)]
 
 
 def table_file(directory: Path, table: ReportTable) -> Path:

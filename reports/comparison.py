@@ -25,7 +25,7 @@ from elastic_core.statistics.estimates import (
 )
 from elastic_core.trajectory import BUDGET, CELL
 from reports.content import HIGH, LOW, ReportTable
-from reports.summary import BASE, VANILLA, summarize
+from reports.summary import BASE, ENDS, VANILLA, summarize
 from reports.tables import CI, DIFFERENCE, estimate
 from reports.verdict import readable, unreadable
 from reports.wording import budget_text, ordered, plain
@@ -49,7 +49,6 @@ its own cell: among many cells without a difference one in twenty excludes 0."""
 
 EQUAL = ", at equal tokens"
 _DIMENSIONS = (("model",), ("strategy",), BUDGET)
-_ENDS = ("", "_low", "_high")
 
 
 def render_comparison(rows: pl.DataFrame) -> str:
@@ -131,7 +130,7 @@ def _curves(rows: pl.DataFrame, model: str, strategy: str) -> pl.DataFrame:
             counts = curve.num_cells, float(tokens.min()), float(tokens.max()), len(curve.problems)
             lines.append((*key, *counts, *(law.slope[:3] if law else (None,) * 3), law and f"{law.r2:.2f}", fit))
     sizes = {"cells": pl.Int64, "tokens from": pl.Float64, "tokens to": pl.Float64, "problems": pl.Int64}
-    slope: dict[str, Any] = {f"slope{end}": pl.Float64 for end in _ENDS} | {"R²": pl.String, "fit": pl.String}
+    slope: dict[str, Any] = {f"slope{end}": pl.Float64 for end in ENDS} | {"R²": pl.String, "fit": pl.String}
     curves = pl.DataFrame(lines, {**dict.fromkeys(place, pl.String), **sizes, **slope}, orient="row")
     anytime = anytime_accuracy(problem_table(rows, ["score"], CELL)).sort("solution_budget", nulls_last=True)
     anytime = anytime.group_by(place).last().select(*place, **estimate("anytime (%)", "anytime"))
@@ -196,7 +195,7 @@ def _pair(a: pl.DataFrame, b: pl.DataFrame) -> dict[str, Any] | None:
         **difference.columns("difference"),
         **mean_tokens(ours, "tokens").columns("tokens_a"),
         **mean_tokens(theirs, "tokens").columns("tokens_b"),
-        **(ratio.columns("token_ratio") if ratio else dict.fromkeys(f"token_ratio{end}" for end in _ENDS)),
+        **(ratio.columns("token_ratio") if ratio else dict.fromkeys(f"token_ratio{end}" for end in ENDS)),
         "num_problems": difference.num_problems,
         "num_trajectories": difference.num_trajectories,
         **{name: cells[0][name] for name in BUDGET},

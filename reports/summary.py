@@ -213,7 +213,7 @@ def main_model(models: Iterable[str]) -> str:
     return single[0] if len(single) == 1 else names[0]
 
 
-_ENDS = ("", "_low", "_high")
+ENDS = ("", "_low", "_high")
 
 
 def headline(
@@ -233,7 +233,7 @@ def headline(
     common = next(iter(own.values())) if len(set(own.values())) == 1 else None
     for cell in summary.iter_rows(named=True):
         if cell["strategy"] == FREE:
-            numbers |= _bounded(metric_name("free_tokens", cell), [cell[f"tokens_mean{end}"] for end in _ENDS])
+            numbers |= _bounded(metric_name("free_tokens", cell), [cell[f"tokens_mean{end}"] for end in ENDS])
             continue
         budget = Budget(cell["think_budget"], cell["solution_budget"])
         if cell["strategy"] == SEPARATE and budget == own.get(cell["model"], common):
@@ -252,12 +252,12 @@ def anytime_metrics(anytime: pl.DataFrame) -> dict[str, float]:
     """Of the table of `anytime_accuracy`; with several solution budgets, the largest is a model's metric."""
     numbers: dict[str, float] = {}
     for row in anytime.sort("solution_budget", nulls_last=True).iter_rows(named=True):
-        numbers |= _bounded(metric_name("anytime", row), [row[f"anytime{end}"] for end in _ENDS])
+        numbers |= _bounded(metric_name("anytime", row), [row[f"anytime{end}"] for end in ENDS])
     return numbers
 
 
 def _bounded(name: str, values: Sequence[float | None]) -> dict[str, float]:
-    ends = zip(_ENDS, values, strict=True)
+    ends = zip(ENDS, values, strict=True)
     return {name + end: value for end, value in ends if value is not None and isfinite(value)}
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import psutil
 from prefect import task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
@@ -116,8 +117,6 @@ def fetch_standings(
 
 def machine() -> dict[str, Any]:
     """Where and when: date, command, host and package versions."""
-    import psutil
-
     packages = {}
     for name in _PACKAGES:
         try:

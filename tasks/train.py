@@ -16,7 +16,7 @@ from elastic_core.errors import UserError
 from elastic_core.models.files import licence
 from elastic_core.system.files import LockHeld, exclusive, replacing
 from elastic_core.system.ray_cluster import RayCluster, running_cluster
-from elastic_core.training import model_card
+from elastic_core.training import launch, model_card
 from elastic_core.training.checkpoints import (
     best_checkpoint,
     checkpoint_step,
@@ -50,7 +50,6 @@ def train_policy(
     Raises:
         UserError: when another process trains there, or MLflow lacks metrics of the finished training.
     """
-    from elastic_core.training import launch
     from elastic_core.training.grpo.config import compose
 
     directory = stage.prepare()

@@ -15,6 +15,7 @@ from typing import Any
 
 from prefect import get_run_logger, task
 
+from elastic_core.miniature.corpus import RECIPES
 from elastic_core.miniature.warm_start import BASE, prepare
 from elastic_core.models.files import num_threads
 from elastic_core.reasonflux.chat_templates import fitting_template
@@ -81,8 +82,6 @@ def fine_tune(stage: Stage, tracker: Tracker, parent: str | None, imitation: Imi
 
 def warm_start_config(settings: dict[str, Any], directory: Path) -> WarmStart:
     """The miniature's recipe with the settings' changes."""
-    from elastic_core.miniature.corpus import RECIPES
-
     recipe = RECIPES[settings["recipe"]](settings["seed"])
     config = prepare(directory, directory / MODEL, recipe, settings["steps"])
     changes: dict[str, Any] = {"save_every": settings["save_every"], "loggers": ("console", "mlflow")}

@@ -1,1 +1,1 @@
-"""What every part stands on: files, processes, networks, clusters, fingerprints."""
+"""What every part stands on: files, processes, networks, clusters, fingerprints, tables within tables."""

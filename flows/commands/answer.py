@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
@@ -128,16 +128,10 @@ def lost(error: EngineLost) -> str:
     return f"{error}; {advice}"
 
 
-class StreamingEngine(Protocol):
-    """An engine whose tokens can be seen as they come, such as `elastic_core.engines.vllm.VllmEngine`."""
-
-    async def generate(self, request: Generate, seed: int, on_tokens: OnTokens | None = None) -> Completion: ...
-
-
 class Thought:
     """One sample of a problem: the memo of what is drawn, and the draw under way, `tokens` so far after `prefix`."""
 
-    def __init__(self, engine: StreamingEngine) -> None:
+    def __init__(self, engine: VllmEngine | HttpEngine | Pair) -> None:
         self.engine = engine
         self.prefix: tuple[int, ...] = ()
         self.tokens: list[int] = []

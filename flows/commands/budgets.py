@@ -73,7 +73,9 @@ def remarks(levels: Levels, choice: Choice) -> list[str]:
         how = "shown to be"
         if levels.confidence is not None:
             how = f"certified, with {100 * levels.confidence:g} % confidence, to be"
-            found.append(_ASSUMED)
+            found.append(
+                "The certificate is for problems like these; for harder ones, or another task, it promises nothing."
+            )
         found.append(
             f"high is {what} to set: the cheapest that is {how} at most {margin} below responses without a limit; as "
             f"measured {_shown(choice.rule)} points (one-sided 95 % bounds)."
@@ -85,9 +87,6 @@ def remarks(levels: Levels, choice: Choice) -> list[str]:
             f"Not shown to be more accurate than the level below: {', '.join(unsure)}; more problems would tell."
         )
     return found
-
-
-_ASSUMED = "The certificate is for problems like these; for harder ones, or another task, it promises nothing."
 
 
 def _shown(gain: Gain) -> str:

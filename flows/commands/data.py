@@ -16,6 +16,7 @@ from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES
 from flows.commands.options import PATH, PRESET_FORMS, OneOf, built_data, mirror_option
 from flows.presets import resolve
 from flows.runtime.environment import runs_directory
+from tasks.records.stage_directory import SOURCES, USER_DATASETS
 
 if TYPE_CHECKING:
     import polars as pl
@@ -166,7 +167,6 @@ def record(entry: UserDataset, *, leave_out: bool, tokenizer: Path | None) -> st
     from elastic_core.data import user_dataset
     from elastic_core.data.clean import clean_batches, file_batches, model_text
     from elastic_core.data.registry import REGISTRY
-    from tasks.records.stage_directory import USER_DATASETS
 
     def clean(entry: UserDataset) -> Iterator[pl.DataFrame]:
         dataset = entry.dataset()
@@ -237,14 +237,12 @@ def _model_tokenizer(model: str | None, preset: str | None) -> Path | None:
 
 def _known() -> dict[str, Dataset]:
     from elastic_core.data.registry import all_datasets
-    from tasks.records.stage_directory import USER_DATASETS
 
     return all_datasets(runs_directory() / USER_DATASETS)
 
 
 def _fetched(entries: Iterable[Dataset], mirror: Path | None) -> dict[str, FetchedDataset]:
     from elastic_core.data.fetch import fetch
-    from tasks.records.stage_directory import SOURCES
 
     return fetch(list(entries), sources=runs_directory() / SOURCES, mirror=mirror)
 

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -138,24 +139,19 @@ def show_plan(
         middle = (low + most) // 2
         low, most = (low, middle) if keeps(middle) else (middle, most)
     rows = sorted({max(1, round(most * (i + 1) / _MOST_ROWS)) for i in range(_MOST_ROWS)})
-    bar = tqdm(total=len(rows) * len(ways), desc="simulated loads", leave=False)
-    results: dict[int, dict[str, Outcome]] = {}
-    for servers in rows:
-        results[servers] = {}
-        for name, way in ways.items():
-            results[servers][name] = outcome(load, servers, replay, machine, way)
-            bar.update()
-    bar.close()
+    loads = tqdm(list(product(rows, ways)), desc="simulated loads", leave=False)
+    results = {(servers, name): outcome(load, servers, replay, machine, ways[name]) for servers, name in loads}
     table = Table("servers", *(f"{name}: right in time (%), p95 (s)" for name in ways), box=None, pad_edge=False)
-    for servers, found in results.items():
-        table.add_row(str(servers), *(f"{100 * each.right:.1f}  {_seconds(each.p95)}" for each in found.values()))
+    for servers in rows:
+        found = (results[servers, name] for name in ways)
+        table.add_row(str(servers), *(f"{100 * each.right:.1f}  {_seconds(each.p95)}" for each in found))
     console.print(
         f"{named}: {len(replay.tokens)} samples, {load.rate:g} requests a second, 95 % within {load.latency:g} s"
     )
     console.print(table)
     if accuracy is not None:
         for name in ways:
-            enough = [servers for servers in rows if results[servers][name].right >= accuracy / 100]
+            enough = [servers for servers in rows if results[servers, name].right >= accuracy / 100]
             text = f"{enough[0]} servers" if enough else f"more than {most} servers, or never"
             console.print(f"{name}: {text} for {accuracy:g} % right in time")
 

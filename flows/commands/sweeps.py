@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,13 +87,11 @@ def plan_serve(
     table: Path | None,
     model: str | None,
     benchmarks: tuple[str, ...],
-    rate: float,
-    latency: float,
     accuracy: float | None,
-    burstiness: float,
     server: str | None,
     step: tuple[float, float] | None,
     concurrent: int,
+    **load: float,
 ) -> None:
     """Say how many servers a load takes, and what comes of it on fewer.
 
@@ -112,7 +111,7 @@ def plan_serve(
         machine = planning.machine_by_hand(*step, concurrent)
     else:
         machine = planning.machine_of_sweep(table, name, concurrent)
-    planning.show_plan(replay, machine, planning.Load(rate, latency, burstiness), accuracy, name, Console())
+    planning.show_plan(replay, machine, planning.Load(**load), accuracy, name, Console())
 
 
 @click.group()
@@ -185,8 +184,6 @@ def report(
     that name. To record it in MLflow as well: elastic run report.
     """
     environment.prepare()
-    from dataclasses import replace
-
     from reports.build import build_report
     from reports.bundle import add_report, write_index
     from tasks.records.stage_directory import PAGE, REPORT

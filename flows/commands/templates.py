@@ -11,6 +11,7 @@ import click
 from elastic_core.errors import UserError, nearest
 from flows.commands.options import PATH, mirror_option
 from flows.runtime.environment import runs_directory
+from tasks.records.stage_directory import EMBEDDINGS, USER_TEMPLATES
 
 if TYPE_CHECKING:
     from elastic_core.reasonflux.library import Template
@@ -86,7 +87,6 @@ def search(text: str, num: int, embedder: str, trust_remote_code: bool, library:
     They are from the two nearest sections of the nearest chapter.
     """
     from elastic_core.reasonflux.retrieval import build_retriever
-    from tasks.records.stage_directory import EMBEDDINGS
 
     cache = runs_directory() / EMBEDDINGS
     retriever = build_retriever(_load(library, mirror), embedder, cache=cache, trust_remote_code=trust_remote_code)
@@ -108,7 +108,6 @@ def add(file: Path) -> None:
     application_scenario and example_application.
     """
     from elastic_core.reasonflux.library import add_own
-    from tasks.records.stage_directory import USER_TEMPLATES
 
     own = runs_directory() / USER_TEMPLATES
     added, replaced = add_own(file, own)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from elastic_core.errors import UserError, nearest
+from elastic_core.system.nested import leaves
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -69,16 +70,11 @@ def as_toml(settings: Settings) -> str:
 
 def toml(values: Mapping[str, Any]) -> str:
     """A preset file: one dotted key a line, values as JSON writes them, which TOML reads."""
-    return "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in _leaves(values))
-
-
-def _leaves(values: Mapping[str, Any], *path: str) -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        here = (*path, key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key))
-        if isinstance(value, dict) and value:
-            yield from _leaves(value, *here)
-        else:
-            yield ".".join(here), value
+    lines = []
+    for path, value in leaves(values):
+        dotted = ".".join(key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key) for key in path)
+        lines.append(f"{dotted} = {json.dumps(value, ensure_ascii=False)}\n")
+    return "".join(lines)
 
 
 def parse_override(text: str) -> tuple[str, Any]:

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 import reports
+from elastic_core.data.fetch import fetch
 from elastic_core.data.problems import Problem, read_problems
+from elastic_core.data.registry import REGISTRY
 from elastic_core.engines.endpoint import Endpoint
 from elastic_core.errors import UserError
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.models import files as model_files
+from elastic_core.reasonflux.library import DATASET, load_library
 from elastic_core.statistics.estimates import without_seed
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO, TemplateParameters, Templates
 from elastic_core.sweep.grid import checkpoint_names, first_problems, rows_of
@@ -235,12 +238,8 @@ class Inputs:
 def load_templates(parameters: TemplateParameters, runs: Path, mirror: Path | None) -> Templates:
     """The library of thought templates that the parameters name, fetched if need be. Raises UserError when there is
     none, or it is broken, or cannot be fetched."""
-    from elastic_core.reasonflux.library import DATASET, load_library
 
     def published() -> Path:
-        from elastic_core.data.fetch import fetch
-        from elastic_core.data.registry import REGISTRY
-
         return fetch([REGISTRY[DATASET]], sources=runs / SOURCES, mirror=mirror)[DATASET].files[0].path
 
     library = load_library(parameters.library, own=runs / USER_TEMPLATES, published=published)

@@ -6,9 +6,10 @@ import copy
 import json
 import logging
 import shlex
+import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +23,6 @@ from elastic_core.system.ray_cluster import prepare_process
 from flows import presets
 from flows.runtime import endpoints, environment
 from flows.runtime.inputs import Inputs
-from flows.runtime.passed_on import require_known
 from flows.runtime.settings import Settings
 from tasks.records.mlflow_tracker import Tracker, flatten, run_name
 from tasks.records.stage_directory import Stage, cached_task
@@ -69,7 +69,7 @@ class FlowRun:
     def begin(cls, preset: str, overrides: Mapping[str, Any] | None = None) -> FlowRun:
         """Resolve the settings and prepare the process. UserError when those are wrong, before anything is written."""
         settings = presets.resolve(preset, overrides)
-        require_known(settings)
+        _require_known(settings)
         environment.prepare()
         for logger in map(logging.getLogger, ("prefect.flow_runs", "prefect.task_runs")):
             logger.addFilter(_user_errors_as_sentences)  # Once, however often it is added.
@@ -202,6 +202,25 @@ def for_deployments(inner: Flow[[FlowRun], Path], default: str = "embedded") -> 
         return inner.fn(FlowRun.of_deployment(preset, overrides))
 
     return entrance
+
+
+def _require_known(settings: Settings) -> None:
+    """Raise UserError for the first of the settings that go to verl and vLLM as they are which these do not know, or
+    which is set already: refused at the entrance, not hours later."""
+    if settings.engine.vllm:
+        from elastic_core.engines.vllm import require_arguments
+
+        require_arguments(settings.engine.vllm)
+    if settings.train is None:
+        return
+    for changes in ({}, *(variant.train for variant in settings.ablation.values())):
+        parameters = settings.train.changed(changes)
+        if parameters.verl:
+            from elastic_core.training.grpo.config import compose
+
+            nowhere = Path("runs")  # The model may not be made yet.
+            with redirect_stdout(sys.stderr):  # verl reports there that its checks passed.
+                compose(parameters, model=nowhere, train_files=[], validation_files=[], out_dir=nowhere, run_name="")
 
 
 def _user_errors_as_sentences(record: logging.LogRecord) -> bool:

@@ -151,11 +151,7 @@ def _markdown(content: ReportContent, figures: list[tuple[str, str, str]]) -> st
     summary, counts = content.summary.with_columns(partial=partial()), Counter(each.verdict for each in content.claims)
     return text.render(
         method=METHOD,
-        brief=" ".join(content.brief),
-        settings=content.settings,
-        verdict=content.verdict,
-        advice=content.advice,
-        coverage=content.coverage,
+        content=content,
         provenance=[(name, one_line(value)) for name, value in content.sources.provenance.items()],
         figures=figures,
         counted=(
@@ -163,7 +159,6 @@ def _markdown(content: ReportContent, figures: list[tuple[str, str, str]]) -> st
             f"{counts[Verdict.NOT_MEASURED]} could not be measured."
         ),
         shown=lambda verdict: Markdown(f"**{verdict}**" if verdict is Verdict.FAILS else verdict),
-        claims=content.claims,
         partial=is_partial(content.summary),
         benchmarks=[
             {

@@ -23,7 +23,7 @@ import polars as pl
 
 from elastic_core.data.problems import Problem
 from elastic_core.models.special_tokens import FINAL_ANSWER_AFTER, FINAL_ANSWER_BEFORE
-from elastic_core.rewards.truth import GradeStatus
+from elastic_core.rewards.truth import GradeStatus, MathTruth
 from elastic_core.statistics.estimates import sampled_tokens
 from elastic_core.sweep.grid import problem_digest
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
@@ -237,8 +237,6 @@ def _javascript_length(text: str) -> int:
 
 def reference_answer(problem: Problem) -> str | None:
     """The right answer as people write it; None where there is none but tests."""
-    from elastic_core.rewards.truth import MathTruth
-
     if problem.grader == "code":
         return None
     if problem.grader != "math":

@@ -56,7 +56,15 @@ def record_cells(
     cells = summary.drop("num_seeds", cs.list()).to_dicts()  # Here every seed is a model by itself.
     told_apart = {model: _model(model, stage, places) for model in sorted({cell["model"] for cell in cells})}
     tracker.record(run_id, [_result(stage, cell, told_apart[cell["model"]]) for cell in cells])
-    curves = [_curve(tracker, run_id, stage, model, cells, facts) for model, facts in told_apart.items()]
+    # Of each model a run of its accuracy over tokens: a metric for each benchmark and strategy, by the same names for
+    # every model, so that MLflow draws those of several in one chart.
+    curves = []
+    for model, facts in told_apart.items():
+        ours = [cell for cell in cells if cell["model"] == model]
+        points: list[Point] = [(_metric(cell), round(cell["tokens_mean"]), cell["avg_at_k"]) for cell in ours]
+        tags = {"stage": "curve", "model": model, "k": min(cell["num_samples"] for cell in ours), **facts}
+        label, name = f"{stage.label}/accuracy/{model}", run_name(model, "over tokens")
+        curves.append(tracker.keep_points(label, name, points, run_id, tags))
     tracker.log(run_id, metrics=anytime_metrics(anytime))
     tracker.log_table(run_id, "cells.json", cells)
     for noted in filter(None, (run_id, parent)):
@@ -98,22 +106,6 @@ def _result(stage: Stage, cell: dict[str, Any], model: Mapping[str, Any]) -> Res
     params = {name: value for name, value in params.items() if value is not None} | {"sweep": stage.key}
     name = run_name(cell["model"], cell["benchmark"], shown)
     return Result(f"{stage.label}/{label}", name, tags, params, metrics)
-
-
-def _curve(
-    tracker: Tracker,
-    run_id: str,
-    stage: Stage,
-    model: str,
-    cells: Sequence[Mapping[str, Any]],
-    facts: Mapping[str, Any],
-) -> str:
-    """The run of a model's accuracy over tokens: a metric for each benchmark and strategy, the same for every model, so
-    that MLflow draws those of several in one chart."""
-    ours = [cell for cell in cells if cell["model"] == model]
-    points: list[Point] = [(_metric(cell), round(cell["tokens_mean"]), cell["avg_at_k"]) for cell in ours]
-    tags = {"stage": "curve", "model": model, "k": min(cell["num_samples"] for cell in ours), **facts}
-    return tracker.keep_points(f"{stage.label}/accuracy/{model}", run_name(model, "over tokens"), points, run_id, tags)
 
 
 def _metric(cell: Mapping[str, Any]) -> str:

@@ -21,6 +21,7 @@ import polars as pl
 from elastic_core.data.problems import Manifest
 from elastic_core.system.files import replacing_directory
 from elastic_core.system.fingerprint import model_fingerprint
+from elastic_core.system.nested import leaves
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -282,9 +283,6 @@ def chart(experiment_id: str, run_ids: Sequence[str], metric: str, over: str = "
     return f"#/metric?{urlencode(values, safe=',/')}"
 
 
-def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as dotted names, as MLflow's parameter columns show them."""
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat
+def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested settings as dotted names, as MLflow's parameter columns show them; none of an empty table."""
+    return {".".join(path): value for path, value in leaves(values) if not isinstance(value, Mapping)}

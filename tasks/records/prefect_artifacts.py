@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -13,6 +13,7 @@ from uuid import UUID
 
 from prefect.artifacts import create_link_artifact, create_progress_artifact, update_progress_artifact
 from rich import progress as bars
+from rich.table import Column
 from rich.text import Text
 
 from tasks.records import terminal
@@ -20,6 +21,7 @@ from tasks.records.mlflow_tracker import Tracker
 
 _SECONDS_BETWEEN_UPDATES = 5
 _SECONDS_BETWEEN_LINES = 60  # Where there is no terminal to draw a bar in.
+_SHARE = "{task.percentage:.0f} %, {task.completed:,.0f} of {task.total:,.0f} {task.fields[unit]}"
 
 
 @dataclass
@@ -57,7 +59,7 @@ class Progress:
             update_progress_artifact(self.artifact, self.task.percentage)
         if not self.line.console.is_terminal and now - self.told > _SECONDS_BETWEEN_LINES:
             self.told = now
-            self.line.console.print(f"{self.task.description}: {_share(self.task)}, {_left(self.task)}")
+            self.line.console.print(f"{self.task.description}: {_SHARE.format(task=self.task)}, {_left(self.task)}")
 
 
 @contextmanager
@@ -65,7 +67,8 @@ def progress(name: str, total: int, unit: str) -> Iterator[Progress]:
     """Show the progress of `name` over `total` units."""
     # Called in a synchronous task it returns the id itself.
     artifact = cast(UUID, create_progress_artifact(0.0, key=f"{name}-progress", description=f"{name}: {total} {unit}"))
-    columns = ("{task.description}", bars.BarColumn(20), _Column(_share), bars.TimeElapsedColumn(), _Column(_left))
+    share = bars.TextColumn(_SHARE, table_column=Column())  # Its own column would not wrap where a terminal is narrow.
+    columns = ("{task.description}", bars.BarColumn(20), share, bars.TimeElapsedColumn(), _LeftColumn())
     console = terminal.console()
     with bars.Progress(
         *columns, console=console, disable=not console.is_terminal, transient=True, refresh_per_second=1,
@@ -76,19 +79,9 @@ def progress(name: str, total: int, unit: str) -> Iterator[Progress]:
     update_progress_artifact(artifact, 100.0)
 
 
-class _Column(bars.ProgressColumn):
-    max_refresh = None
-
-    def __init__(self, text: Callable[[bars.Task], str]) -> None:
-        self._text = text
-        super().__init__()
-
+class _LeftColumn(bars.ProgressColumn):
     def render(self, task: bars.Task) -> Text:
-        return Text(self._text(task))
-
-
-def _share(task: bars.Task) -> str:
-    return f"{task.percentage:.0f} %, {task.completed:,.0f} of {task.total:,.0f} {task.fields['unit']}"
+        return Text(_left(task))
 
 
 def _left(task: bars.Task) -> str:

@@ -4,6 +4,7 @@ import configparser
 import os
 import shlex
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from elastic_core.errors import UserError
 from elastic_core.system import network
 from flows.commands import services
 from flows.commands.cli import cli
-from flows.commands.services import ServicesParameters, supervisor
+from flows.commands.services import ServicesParameters, deployments, supervisor
 from flows.commands.services.supervisor import Service
 from flows.runtime.environment import read_variables, write_variables
 
@@ -188,3 +189,20 @@ def test_passwords_lie_in_files_of_their_owner(tmp_path: Path) -> None:
     write_variables(file, {"A": "b=c", "D": "e"})
     assert read_variables(file) == {"A": "b=c", "D": "e"}
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_server_that_does_not_say_what_is_paused_gets_no_deployments(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else all that is paused there would be set going again."""
+    asked: list[str] = []
+
+    def prefect(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        asked.append(command[4])
+        failed = command[4] == "api"
+        return subprocess.CompletedProcess(command, int(failed), "", "404 Not Found" if failed else "")
+
+    monkeypatch.setattr(subprocess, "run", prefect)
+    with pytest.raises(UserError, match=r"`prefect api POST /deployments/filter .*` failed in .*\n404 Not Found"):
+        deployments.register(project, {"PREFECT_API_URL": "http://prefect.example/api"})
+    assert asked == ["work-pool", "api"]

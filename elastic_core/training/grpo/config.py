@@ -5,7 +5,7 @@ penalty is a loss term, not part of the reward.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from math import ceil, prod
 from pathlib import Path
@@ -15,6 +15,7 @@ from elastic_core.engines.budgets.parameters import installed_runner
 from elastic_core.engines.parameters import CPU_EXECUTOR, NO_FUSED_ALL_REDUCE, PREFILL_TOKENS
 from elastic_core.errors import UserError, first_line, nearest
 from elastic_core.models.files import is_large, tensors
+from elastic_core.system.nested import leaves
 from elastic_core.training.algorithms import shares
 from elastic_core.training.grpo.parameters import DEFAULT_ANSWERS, GrpoParameters
 
@@ -58,7 +59,8 @@ def _pass_on(given: Mapping[str, Any], config: "DictConfig", ours: Mapping[str, 
     from omegaconf.errors import OmegaConfBaseException
 
     taken = {key.removeprefix("+"): value for key, value in ours.items()}
-    for written, value in _leaves(given):
+    for path, value in leaves(given):
+        written = ".".join(path)
         key, where = written.removeprefix("+"), f"train.verl.{written} = {value!r}"
         for own, set_to in taken.items():
             if f"{own}.".startswith(f"{key}.") or f"{key}.".startswith(f"{own}."):
@@ -81,14 +83,6 @@ def _is_like(value: Any, default: Any) -> bool:
         return True
     kind = (int, float) if type(default) is float else type(default)
     return isinstance(value, kind) and isinstance(value, bool) == isinstance(default, bool)
-
-
-def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def verl_config(name: str, changed: Mapping[str, Any]) -> "DictConfig":

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
+import psutil
 
 from elastic_core.errors import UserError
 from elastic_core.system.accelerators import Gpu, installed_gpus
@@ -70,8 +71,6 @@ def find_machine() -> Machine:
 
 
 def facts(machine: Machine) -> dict[str, Any]:
-    import psutil
-
     installed = installed_versions()
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -21,6 +21,7 @@ import click
 from elastic_core.errors import UserError
 from elastic_core.rewards.code.sandbox import sandbox_problem
 from elastic_core.system.accelerators import installed_gpus
+from flows import presets
 from flows.commands.doctor.machine import (
     LOCKS,
     Finding,
@@ -52,8 +53,6 @@ TEMPLATE_PROBE = "import sys; from flows.train import check_chat_template; check
 
 def main(preset: str, overrides: Mapping[str, Any]) -> int:
     """Print every finding as it comes; 1 if one is a failure, else 0. Raises UserError for wrong settings."""
-    from flows import presets
-
     failed = False
     for finding in run_checks(presets.resolve(preset, overrides)):
         click.echo(f"{finding.level:8} {finding.check:14} {finding.message}")

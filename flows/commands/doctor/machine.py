@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import psutil
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -43,8 +44,6 @@ def require(*findings: Finding) -> None:
 
 def check_machine(runs: Path, memory: int = NEEDED_MEMORY_BYTES, disk: int = NEEDED_DISK_BYTES) -> list[Finding]:
     """Processor, memory and disk, against so many bytes, in milliseconds."""
-    import psutil
-
     there = psutil.virtual_memory()
     total = min(there.total, cgroup_memory_limit() or there.total)
     existing = next(path for path in (runs, *runs.resolve().parents) if path.exists())

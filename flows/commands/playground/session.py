@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
+
 from elastic_core.engines.base import EngineLost
 from elastic_core.engines.parameters import DEFAULT_CPU_CACHE_GIB, EngineParameters
 from elastic_core.errors import UserError
@@ -123,8 +125,6 @@ def memory_for_engines(parameters: EngineParameters) -> float:
     """Bytes of one device that engines may take together."""
     if parameters.device == "cuda":
         return min((gpu.total for gpu in installed_gpus()), default=0) * parameters.gpu_memory_utilization
-    import psutil
-
     available = psutil.virtual_memory().available
     return min(available, cgroup_memory_limit() or available)
 

@@ -25,6 +25,8 @@ import click
 from elastic_core.errors import UserError
 from elastic_core.system.network import reachable, require_free_port
 from elastic_core.system.retry import wait_until
+from flows import presets
+from flows.commands.options import recall
 from flows.commands.services.deployments import WORK_POOL, register
 from flows.commands.services.supervisor import Service, Supervisor, tail
 from flows.runtime.environment import (
@@ -37,6 +39,7 @@ from flows.runtime.environment import (
     write_private,
     write_variables,
 )
+from tasks.records.stage_directory import PAGE
 
 if TYPE_CHECKING:
     import httpx
@@ -244,10 +247,6 @@ def _wait(condition: Callable[[], bool], what: str, log: Path) -> None:
 def links(variables: Mapping[str, str], runs: Path) -> Iterator[tuple[str, str]]:
     """Titles and addresses of the last run's pages: MLflow's chart of accuracy over tokens, and the report. `variables`
     is the environment of MLflow's clients."""
-    from flows import presets
-    from flows.commands.options import recall
-    from tasks.records.stage_directory import PAGE
-
     last = recall()
     if last is None:
         return

@@ -69,18 +69,25 @@ def register(project: Path, environment: Mapping[str, str] | None = None) -> Non
         except subprocess.TimeoutExpired as error:
             raise UserError(f"`prefect {' '.join(arguments)}` did not end within {error.timeout:.0f} s") from error
 
+    def succeed(*arguments: str) -> str:
+        done = prefect(*arguments)
+        if done.returncode:
+            reason = "\n".join((done.stdout + done.stderr).rstrip().splitlines()[-5:])
+            server = environment.get("PREFECT_API_URL")
+            raise UserError(f"`prefect {' '.join(arguments)}` failed in {project} with the server {server}:\n{reason}")
+        return done.stdout
+
     # An existing pool or automation may carry the user's own limits: it is looked for, never overwritten.
-    commands = []
     if prefect("work-pool", "inspect", WORK_POOL).returncode:
-        commands.append(["work-pool", "create", WORK_POOL, "--type", "process"])
+        succeed("work-pool", "create", WORK_POOL, "--type", "process")
     automation = project / AUTOMATION
     if automation.exists():
         name = str(yaml.safe_load(automation.read_text())["name"])
         if prefect("automation", "inspect", name).returncode:
-            commands.append(["automation", "create", "--from-file", str(automation)])
+            succeed("automation", "create", "--from-file", str(automation))
     # To register a deployment again would set it going again.
-    found = prefect("api", "POST", "/deployments/filter", "--data", '{"deployments": {"paused": {"eq_": true}}}')
-    paused = [] if found.returncode else [(each["name"], each["entrypoint"]) for each in json.loads(found.stdout)]
+    found = succeed("api", "POST", "/deployments/filter", "--data", '{"deployments": {"paused": {"eq_": true}}}')
+    paused = [(each["name"], each["entrypoint"]) for each in json.loads(found)]
     deployments = [
         {**each, "paused": True} if (each["name"], each["entrypoint"]) in paused else each
         for each in deployments_of(project / FILE)
@@ -88,15 +95,7 @@ def register(project: Path, environment: Mapping[str, str] | None = None) -> Non
     with tempfile.TemporaryDirectory() as directory:
         full = Path(directory) / FILE
         full.write_text(yaml.safe_dump({"name": project.name, "deployments": deployments}))
-        commands.append(["deploy", "--all", "--prefect-file", str(full)])
-        for command in commands:
-            done = prefect(*command)
-            if done.returncode:
-                reason = "\n".join((done.stdout + done.stderr).rstrip().splitlines()[-5:])
-                server = environment.get("PREFECT_API_URL")
-                raise UserError(
-                    f"`prefect {' '.join(command)}` failed in {project} with the server {server}:\n{reason}"
-                )
+        succeed("deploy", "--all", "--prefect-file", str(full))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 from jinja2 import Environment, StrictUndefined
 
 from elastic_core.errors import UserError
@@ -96,8 +97,6 @@ class Supervisor:
 
     def stop(self) -> None:
         """End every process started under supervision, however deep and in whatever process group."""
-        import psutil
-
         descendants: list[psutil.Process] = []
         with contextlib.suppress(psutil.NoSuchProcess):
             descendants = psutil.Process(self._process.pid).children(recursive=True)
