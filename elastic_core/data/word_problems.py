@@ -2,12 +2,13 @@
 
 An amount of something begins, two to six operations change it, a question asks for it: collections, shopping, work by
 the hour, ages, travel (word_problems.toml). The thought to imitate goes from sentence to sentence, so a thought cut
-anywhere says how far it came. It is written in one of three styles, as reasoning models write at different lengths:
+anywhere says how far it came. Reasoning models write more than they need, and so do most of these thoughts, whose steps
+are the same:
 
-    terse    3 * 4 = 12. 20 + 12 = 32.
     plain    Tom starts with 20 coins. The new ones are 3 * 4 = 12, so 20 + 12 = 32.
-    wordy    Let me read it sentence by sentence. "Tom has 20 coins." Tom starts with 20 coins. "Then he gets 3 packs of
-             4 coins." The new ones are 3 * 4 = 12, so 20 + 12 = 32. Let me check: 20 + 12 = 32 is right. [...]
+    wordy    Okay, let me read the problem again. "Tom has 20 coins. [...]" Let me go step by step. Tom starts with 20
+             coins. The new ones are 3 * 4 = 12, so 20 + 12 = 32. Let me check: 20 + 12 = 32 is right. So the answer
+             is 32.
 
 - `easy` has 2 or 3 operations; `hard` 4 to 6, and one or two sentences whose number does not matter.
 - Amounts stay within 1..40, whose sums a model of 135 million parameters learns from few rows, and halves are whole.
@@ -18,11 +19,10 @@ As in the miniature every problem belongs to exactly one split, by a checksum of
 import random
 import re
 import tomllib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
@@ -42,10 +42,9 @@ _CHANGES = {
 }
 """How many operations each is, and the amount after it."""
 
-
-Style = Literal["wordy", "plain", "terse"]
-SHARES: dict[Style, float] = {"wordy": 0.4, "plain": 0.2, "terse": 0.4}
-"""Of the styles. Most thoughts are longer than they need be: what a budget can teach."""
+WORDY = 0.6
+"""Share of the thoughts that are longer than they need be: what a budget can teach. They are no better than the others:
+else training under a budget would give up what makes them better, and accuracy without a budget with it."""
 _EQUATION = re.compile(r"\d+ [*/+-] \d+ = \d+")
 _SHE, _HE = ("she", "She", "her", "her"), ("he", "He", "his", "him")
 DATA_SOURCE = "words"
@@ -125,23 +124,13 @@ def _draw(rng: random.Random, level: Level) -> WordProblem | None:
             told.insert(rng.randint(1, len(told)), (aside.format(**words, a=rng.randint(2, 30)), ""))
     ask, solution = rng.choice(family["asks"]), family["solution"]
     question = " ".join([*(sentence for sentence, _ in told), ask.format(**words)])
-    thought = _thought(rng.choices(list(SHARES), list(SHARES.values()))[0], told, total)
+    thought = " ".join(step for _, step in told if step)
+    if rng.random() < WORDY:
+        check = f"Let me check: {_EQUATION.findall(thought)[-1]} is right. So the answer is {total}."
+        thought = f'Okay, let me read the problem again. "{question}" Let me go step by step. {thought} {check}'
     return WordProblem(
         question, total, thought, f"{solution.format(**words, after=total)} The answer is \\boxed{{{total}}}."
     )
-
-
-def _thought(style: Style, told: Sequence[tuple[str, str]], answer: int) -> str:
-    """Of sentences with their steps; the step of a sentence that does not matter is empty."""
-    steps = " ".join(step for _, step in told if step)
-    equations = _EQUATION.findall(steps)
-    if style == "terse":
-        return " ".join(f"{equation}." for equation in equations)
-    if style == "plain":
-        return steps
-    read = " ".join(f'"{sentence}" {step or "That changes nothing."}' for sentence, step in told)
-    check = f"Let me check: {equations[-1]} is right. So the answer is {answer}."
-    return f"Let me read it sentence by sentence. {read} {check}"
 
 
 def of_dataset(name: str, parameters: WordParameters) -> list[WordProblem]:

@@ -52,20 +52,17 @@ def test_a_row_can_be_asked_graded_and_imitated() -> None:
 
 def test_easy_problems_take_fewer_words_than_hard_ones() -> None:
     lengths = {level: [len(p.thought.split()) for p in generate(level, 100, seed=5)] for level in LEVELS}
-    assert sum(lengths["hard"]) > 1.5 * sum(lengths["easy"])
+    assert sum(lengths["hard"]) > 1.3 * sum(lengths["easy"])
     hard = [p.thought for p in generate("hard", 100, seed=5)]
-    assert max(len(each.split()) for each in hard if not each.startswith("Let me read")) < 100
+    assert max(len(each.split()) for each in hard if not each.startswith("Okay")) < 100
 
 
-def test_thoughts_are_written_at_three_lengths() -> None:
-    thoughts = [problem.thought for problem in generate("easy", 400, seed=5)]
-    wordy = [len(each.split()) for each in thoughts if each.startswith("Let me read")]
-    terse = [len(each.split()) for each in thoughts if re.fullmatch(r"[\d */+=.-]+", each)]
-    assert 0.3 < len(wordy) / len(thoughts) < 0.5 and 0.3 < len(terse) / len(thoughts) < 0.5
-    assert min(wordy) > max(terse)
-
-
-def test_a_wordy_thought_reads_every_sentence() -> None:
-    problem = next(each for each in generate("hard", 50, seed=5) if each.thought.startswith("Let me read"))
-    quoted = re.findall(r'"([^"]+)"', problem.thought)
-    assert problem.question.startswith(" ".join(quoted)) and "That changes nothing." in problem.thought
+def test_most_thoughts_read_the_problem_again_and_check_around_the_same_steps() -> None:
+    problems = generate("easy", 400, seed=5)
+    wordy = [each for each in problems if each.thought.startswith("Okay")]
+    plain = [len(each.thought.split()) for each in problems if each not in wordy]
+    assert 0.5 < len(wordy) / len(problems) < 0.7
+    for each in wordy:
+        around = r'Okay, [^"]+"(.+)" Let me go step by step\. (.+) Let me check: .+ is right\. So the answer is (\d+)\.'
+        question, steps, answer = re.fullmatch(around, each.thought).groups()  # type: ignore[union-attr]
+        assert (question, int(answer)) == (each.question, each.answer) and len(steps.split()) <= max(plain)
