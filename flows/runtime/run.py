@@ -19,6 +19,7 @@ from elastic_core.errors import UserError
 from elastic_core.models import families
 from elastic_core.system.files import write_text
 from elastic_core.system.fingerprint import hash_value
+from elastic_core.system.nested import leaves
 from elastic_core.system.ray_cluster import prepare_process
 from flows import presets
 from flows.runtime import endpoints, environment
@@ -126,8 +127,8 @@ class FlowRun:
     def command(self, flow: str) -> str:
         """What runs a flow with the same settings."""
         words = ["elastic", "run", flow, "--preset", self.preset]
-        for key, value in flatten(self.overrides).items():
-            words += ["--set", f"{key}={json.dumps(value)}"]
+        for path, value in leaves(self.overrides):
+            words += ["--set", f"{'.'.join(path)}={json.dumps(value)}"]
         return shlex.join(words)
 
     @cached_property

@@ -276,10 +276,8 @@ def test_a_list_may_be_given_as_one_text() -> None:
 
 
 def test_a_command_that_is_advised_keeps_the_user_s_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from flows.runtime.run import FlowRun
-
     monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path))
-    given = {"sweep.budgets": ["48+32"], "base": "a b/c", "sweep.checkpoints": {"mine": "x/y"}}
+    given = {"sweep.budgets": ["48+32"], "base": "a b/c", "sweep.checkpoints": {"mine": "x/y"}, "ablation": {}}
     command = FlowRun.begin("embedded", given).command("sweep")
     name, *words = shlex.split(command)
     changes = dict(presets.parse_override(text) for flag, text in pairwise(words) if flag == "--set")
@@ -287,6 +285,7 @@ def test_a_command_that_is_advised_keeps_the_user_s_settings(tmp_path: Path, mon
         "sweep.budgets": ["48+32"],
         "base": "a b/c",
         "sweep.checkpoints.mine": "x/y",
+        "ablation": {},
     }
 
 
