@@ -87,11 +87,13 @@ def plan_serve(
     table: Path | None,
     model: str | None,
     benchmarks: tuple[str, ...],
+    rate: float,
+    latency: float,
     accuracy: float | None,
+    burstiness: float,
     server: str | None,
     step: tuple[float, float] | None,
     concurrent: int,
-    **load: float,
 ) -> None:
     """Say how many servers a load takes, and what comes of it on fewer.
 
@@ -111,7 +113,7 @@ def plan_serve(
         machine = planning.machine_by_hand(*step, concurrent)
     else:
         machine = planning.machine_of_sweep(table, name, concurrent)
-    planning.show_plan(replay, machine, planning.Load(**load), accuracy, name, Console())
+    planning.show_plan(replay, machine, planning.Load(rate, latency, burstiness), accuracy, name, Console())
 
 
 @click.group()
