@@ -61,7 +61,7 @@ class Steps(NamedTuple):
 
     Attributes:
         running: counts, ascending, shape (counts,).
-        seconds: shape (counts,), none less than the one before: more work takes no less time.
+        seconds: shape (counts,), above 0, none less than the one before: more work takes no less time.
         request: seconds by which a request that begins holds up all others, its prompt's tokens apart.
     """
 
@@ -123,7 +123,8 @@ async def measure_steps(engine: Engine, prompts: Sequence[Sequence[int]], contex
         if steps and time.perf_counter() - began > _SECONDS:
             break
         few, many = await seconds_of(count, _SHORT), await seconds_of(count, long)
-        step = max(0.0, many - few) / (long - _SHORT)
+        # Where noise hides the difference: a step takes at most so long, and never nothing.
+        step = (many - few) / (long - _SHORT) if many > few else many / long
         steps.append(step)
         # All others are held up while one begins.
         requests.append(max(0.0, few - _SHORT * step) / count)

@@ -6,6 +6,7 @@ counts of tokens by phase in the registry that vLLM shows at /metrics.
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,6 +42,7 @@ _HARMLESS = {"/tokenize", "/detokenize", "/ping", "/v1/messages/count_tokens"}
 """Further paths that take a POST. vLLM's others generate without a budget, and are closed."""
 _BODILESS = {"GET", "HEAD", "OPTIONS"}  # Methods that generate nothing.
 MOST_BYTES = 32 * 2**20  # Of a request's body: a million tokens of context as ids have 8 MiB.
+_LOG = logging.getLogger("uvicorn.error")  # What a server says of itself.
 _DATA, _END = b"data: ", b"\n\n"
 _ANSWERED = Counter("elastic_requests", "Requests answered.", ["level"])
 _ABANDONED = Counter("elastic_abandoned_requests", "Requests whose client left before the response.", ["level"])
@@ -102,12 +104,15 @@ class Budgets:
             await _answer(send, {"status": 404, "headers": []}, {"error": error})
 
     async def _start(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A model that cannot be served under budgets ends the server before it answers."""
+        """Whatever fails here ends the server before it answers: what vLLM lets uvicorn do (lifespan "auto") with an
+        exception is to go on without the lifespan, and so without this start."""
         try:
             engine = scope["app"].state.engine_client
             self._served = _Served.by(engine)
             self._admission = await Admission.by(engine, self._served.config.goal)
-        except (OSError, ValueError, UserError) as error:
+        except Exception as error:
+            if not isinstance(error, (OSError, ValueError, UserError)):
+                _LOG.exception("the start failed")
             await receive()
             await send({"type": "lifespan.startup.failed", "message": f"no budgets can be kept: {error}"})
         else:
