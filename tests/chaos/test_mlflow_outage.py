@@ -27,7 +27,7 @@ def test_what_is_logged_while_the_server_is_away_arrives(tmp_path: Path) -> None
         tracker.log_points(run, [("reward", 1, 1.0)])
         _stop(server)
         with ThreadPoolExecutor(1) as training:
-            logged = training.submit(tracker.log, run, metrics={"reward": 2.0}, step=2)
+            logged = training.submit(tracker.log_points, run, [("reward", 2, 2.0)])
             time.sleep(OUTAGE_SECONDS)
             assert not logged.done(), "it must wait for the server, neither fail nor be lost"
             server = _serve(tmp_path, port)

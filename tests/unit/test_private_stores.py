@@ -93,6 +93,23 @@ def test_a_group_of_one_process_listens_on_loopback_only() -> None:
     assert set(answer(environment, LISTENING, INSTALL, GROUP)) == {"127.0.0.1"}
 
 
+@pytest.mark.parametrize("chosen", [None, "lo0"])
+def test_gloo_takes_the_network_that_leads_to_the_store_unless_told_otherwise(chosen: str | None) -> None:
+    store = """
+        import os
+
+        dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        print(json.dumps([os.environ["GLOO_SOCKET_IFNAME"]]))
+    """
+    forget = """
+        import os
+
+        os.environ.pop("GLOO_SOCKET_IFNAME", None)
+    """
+    program = [LISTENING, *([] if chosen else [forget]), INSTALL, store]
+    assert answer(*program, variables={"GLOO_SOCKET_IFNAME": chosen} if chosen else None) == [chosen or "lo"]
+
+
 MEMBER = """
     import psutil
     import torch.distributed as dist
