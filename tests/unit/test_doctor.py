@@ -26,6 +26,13 @@ NEED = (Path("runs"), 4 * GIB)
     [
         (machine.check_python, [(3, 11)], [(3, 12)], "failure", "3.11"),
         (machine.check_processor, [frozenset({"avx2"})], [frozenset({"avx"})], "failure", "AVX2"),
+        (
+            machine.check_bfloat16,
+            [["x"], frozenset({"avx512bw"})],
+            [["--set x"], frozenset({"avx2"})],
+            "warning",
+            "--set x",
+        ),
         (machine.check_cores, [2], [1], "warning", "core"),
         (machine.check_disk, [5 * GIB, *NEED], [3 * GIB, *NEED], "failure", "4 GiB.*runs has 3.0.*ELASTIC_RUNS"),
         (machine.check_shared_memory, [8 * GIB], [64 * 2**20], "warning", "--shm-size=2g"),
@@ -271,3 +278,18 @@ def test_main_s_status_tells_a_script(monkeypatch: pytest.MonkeyPatch, capsys: p
     require(*findings[1:])
     with pytest.raises(UserError, match="full; gone"):
         require(*findings, Finding("cores", "warning", "one"), Finding("memory", "failure", "gone"))
+
+
+def test_each_number_format_that_a_cpu_may_be_slow_with_is_named_with_what_undoes_it() -> None:
+    slow = {
+        "train.precision": "bf16",
+        "train.rollout_dtype": "bfloat16",
+        "engine.dtype": "bfloat16",
+        "warm_start.sft.precision": "bf16",
+    }
+    more = {"train.reuse_rollout_logprobs": False}
+    undone = doctor._float32(presets.resolve("smollm2-135m", slow | more))
+    options = [option.removeprefix("--set ").split("=") for option in undone]
+    assert {name for name, _ in options} == set(slow)
+    assert doctor._float32(presets.resolve("smollm2-135m", slow | more | dict(options))) == []
+    assert doctor._float32(presets.resolve("e1-math-1.5b")) == [], "GPUs are fast with it"

@@ -25,6 +25,7 @@ from flows import presets
 from flows.commands.doctor.machine import (
     LOCKS,
     Finding,
+    check_bfloat16,
     check_compiler,
     check_cores,
     check_lock,
@@ -38,6 +39,7 @@ from flows.commands.doctor.machine import (
     installed_build,
     installed_versions,
     judged,
+    processor_flags,
     require,
 )
 from flows.commands.doctor.resources import GpuDemand, check_gpus, check_services, cuda_version, gpu_demands
@@ -84,6 +86,8 @@ def run_checks(settings: Settings) -> Iterator[Finding]:
         yield check_compiler(compiler_files(build))
         yield from _check_gpus(settings, gpu_demands(settings))
         yield from check_machine(runs)
+        if float32 := _float32(settings):
+            yield check_bfloat16(float32, processor_flags())
         yield check_cores(len(os.sched_getaffinity(0)))
         yield check_shared_memory(shutil.disk_usage("/dev/shm").total if Path("/dev/shm").is_dir() else 0)
         yield check_versions(expected_versions(build), installed)
@@ -95,6 +99,18 @@ def run_checks(settings: Settings) -> Iterator[Finding]:
         yield from models.result()
         if sft and template:
             yield check_template(sft.chat_template, *template.result())
+
+
+def _float32(settings: Settings) -> list[str]:
+    """Options that have a CPU compute in float32 where the settings say bfloat16."""
+    sft, train, engine = settings.warm_start.sft, settings.train, settings.engine
+    found = {
+        "warm_start.sft.precision=fp32": sft and sft.device == "cpu" and sft.precision == "bf16",
+        "train.precision=fp32": train and train.device == "cpu" and train.precision == "bf16",
+        "train.rollout_dtype=float32": train and train.device == "cpu" and train.rollout_dtype == "bfloat16",
+        "engine.dtype=float32": engine.device == "cpu" and engine.dtype == "bfloat16",
+    }
+    return [f"--set {each}" for each, asked in found.items() if asked]
 
 
 class Use(NamedTuple):

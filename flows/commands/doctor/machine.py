@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -59,6 +59,13 @@ def check_processor(flags: frozenset[str]) -> Finding:
     found = f"x86-64 with {'AVX-512' if 'avx512f' in flags else 'AVX2'}"
     problem = "vLLM on a CPU needs AVX2, which this processor lacks: use a machine from 2014 or later"
     return judged("processor", "avx2" in flags, found, problem)
+
+
+def check_bfloat16(float32: Sequence[str], flags: frozenset[str]) -> Finding:
+    """Whether a CPU may compute in bfloat16, where the settings ask for it; `float32` are those that undo it. Without
+    AVX-512 torch multiplies bfloat16 matrices 76 times as slowly as in float32 (2.13, AMD EPYC 7003)."""
+    problem = f"without AVX-512 bfloat16 is dozens of times as slow as float32: {' '.join(float32)}"
+    return judged("bfloat16", "avx512bw" in flags, "bfloat16 by AVX-512", problem, "warning")
 
 
 def check_cores(cores: int) -> Finding:
