@@ -137,7 +137,12 @@ class RayEngine:
         needed = {"CPU": 1, "GPU": self._parameters.num_gpus}
         waited_for = f"Ray to place an actor with {needed}; the cluster has {ray.cluster_resources()}"
         limit = self._parameters.start_timeout_seconds
-        actor = ray.remote(EngineActor).options(num_cpus=1, num_gpus=self._parameters.num_gpus).remote()
+        # Ray fills one node up to half of its CPUs, and an engine without a GPU says of one that it takes all of them.
+        spread = "DEFAULT" if self._parameters.num_gpus else "SPREAD"
+        placed = ray.remote(EngineActor).options(
+            num_cpus=1, num_gpus=self._parameters.num_gpus, scheduling_strategy=spread
+        )
+        actor = placed.remote()
         try:
             async with asyncio.timeout(limit):
                 self.process_id = await actor.process_id.remote()
