@@ -137,12 +137,10 @@ class RayEngine:
         needed = {"CPU": 1, "GPU": self._parameters.num_gpus}
         waited_for = f"Ray to place an actor with {needed}; the cluster has {ray.cluster_resources()}"
         limit = self._parameters.start_timeout_seconds
-        # Ray fills one node up to half of its CPUs, and an engine without a GPU says of one that it takes all of them.
-        spread = "DEFAULT" if self._parameters.num_gpus else "SPREAD"
-        placed = ray.remote(EngineActor).options(
-            num_cpus=1, num_gpus=self._parameters.num_gpus, scheduling_strategy=spread
-        )
-        actor = placed.remote()
+        # An engine without a GPU reserves one CPU and uses all: by default Ray would put every one on the same node.
+        strategy = "DEFAULT" if self._parameters.num_gpus else "SPREAD"
+        options = {"num_cpus": 1, "num_gpus": self._parameters.num_gpus, "scheduling_strategy": strategy}
+        actor = ray.remote(EngineActor).options(**options).remote()
         try:
             async with asyncio.timeout(limit):
                 self.process_id = await actor.process_id.remote()

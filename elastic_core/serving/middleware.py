@@ -104,8 +104,8 @@ class Budgets:
             await _answer(send, {"status": 404, "headers": []}, {"error": error})
 
     async def _start(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Whatever fails here ends the server before it answers: what vLLM lets uvicorn do (lifespan "auto") with an
-        exception is to go on without the lifespan, and so without this start."""
+        """Whatever fails here ends the server before it answers. An exception would not: under vLLM's lifespan "auto"
+        uvicorn goes on without the lifespan, and so without this start."""
         try:
             engine = scope["app"].state.engine_client
             self._served = _Served.by(engine)
