@@ -56,6 +56,8 @@ def refuse_unfit_machine(engine: str) -> None:
     """Exit with one sentence if the lock cannot work here."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         sys.exit(f"error: Linux on x86-64 is needed and this is {platform.system()} on {platform.machine()}")
+    if VENV.is_symlink():
+        sys.exit(f"error: {VENV} links to {VENV.resolve()}, which the installation would empty; delete the link")
     free = shutil.disk_usage(ROOT).free
     if not VENV.exists() and free < NEEDED_BYTES[engine]:
         sys.exit(

@@ -210,10 +210,13 @@ def running_cluster(
 
 @contextmanager
 def connected(cluster: RayCluster) -> Iterator[None]:
-    """This process as a driver of the cluster, for actors of its own."""
+    """This process as a driver of the cluster, for actors of its own. ConnectionError when its head is gone."""
     import ray
 
-    ray.init(address=cluster.gcs, log_to_driver=False, namespace="elastic")
+    try:
+        ray.init(address=cluster.gcs, log_to_driver=False, namespace="elastic")
+    except ConnectionError as error:
+        raise ConnectionError(f"{error}; when it is up again, the same command goes on") from None
     try:
         yield
     finally:

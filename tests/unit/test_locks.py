@@ -76,7 +76,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(module, "VENV", tmp_path / ".venv")
     monkeypatch.setattr(module, "STAMP", tmp_path / ".venv" / "installed")
     monkeypatch.setattr(module, "go_on_in_python_3_11", lambda: None)
-    monkeypatch.setattr(module, "refuse_unfit_machine", lambda engine: None)
+    monkeypatch.setattr(module, "NEEDED_BYTES", {"cpu": 0})
     monkeypatch.setattr(sys, "argv", ["install.py", "cpu"])
     steps: list[str] = []
 
@@ -120,6 +120,15 @@ def test_what_changed_is_done_again(install: ModuleType, change: Callable[[Path]
     install.steps.clear()
     install.main()
     assert install.steps == steps
+
+
+def test_an_environment_that_is_linked_to_stays_as_it_is(install: ModuleType) -> None:
+    """`python -m venv --clear` would empty another checkout's environment."""
+    (install.ROOT / "other").mkdir()
+    install.VENV.symlink_to(install.ROOT / "other")
+    with pytest.raises(SystemExit, match="other, which the installation would empty"):
+        install.main()
+    assert install.steps == []
 
 
 def test_an_interrupted_installation_counts_as_none(install: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,11 +88,23 @@ def test_a_user_s_reward_is_one_function_that_the_setting_names(monkeypatch: pyt
     assert REWARDS["brief"](Rollout(trajectory, Grade(1.0, GradeStatus.CORRECT, None))) == 0.25
 
 
+@pytest.mark.parametrize(
+    ("finish", "score", "paid"),
+    [(SolutionFinish.STOP, 1.0, 1.0), (SolutionFinish.STOP, 0.0, 0.0), (SolutionFinish.LENGTH, 1.0, 0.0)],
+)
+def test_finished_pays_for_a_right_solution_that_the_model_ended(
+    finish: SolutionFinish, score: float, paid: float
+) -> None:
+    trajectory = Trajectory((7,), (9,) * 3, (False,) * 3, 0, ThinkFinish.CLOSED, finish)
+    rollout = Rollout(trajectory, Grade(score, GradeStatus.CORRECT if score else GradeStatus.WRONG, None))
+    assert (REWARDS["finished"](rollout), REWARDS["correctness"](rollout)) == (paid, score)
+
+
 def test_the_reward_is_correctness_or_that_of_l1s_form_and_no_part_of_a_key_by_default() -> None:
     of_l1 = GrpoParameters(strategy="vanilla", l1={"form": "max"})  # type: ignore[arg-type]
     assert (GrpoParameters().reward_name, of_l1.reward_name) == ("correctness", "l1_max")
     assert not {"reward"} & (GrpoParameters().model_dump().keys() | of_l1.model_dump().keys())
-    with pytest.raises(ValidationError, match=r'"brief".* correctness, l1_exact, l1_max'):
+    with pytest.raises(ValidationError, match=r'"brief".* correctness, finished, l1_exact, l1_max'):
         GrpoParameters(reward="brief")
     with pytest.raises(ValidationError, match=r"train\.l1"):
         GrpoParameters(reward="l1_exact")

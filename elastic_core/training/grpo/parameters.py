@@ -106,8 +106,9 @@ class GrpoParameters(BaseModel):
     )
     reward: str | None = _newer(
         None,
-        "Reward of a rollout: correctness, l1_exact, l1_max, or a function that you register in "
-        "elastic_core/training/grpo/reward.py; by default correctness, or with l1 the one of its form.",
+        "Reward of a rollout: correctness, finished (correct, and ended by the model), l1_exact, l1_max, or a function "
+        "that you register in elastic_core/training/grpo/reward.py; by default correctness, or with l1 the one of its "
+        "form.",
     )
     steps: int = Field(200, ge=1, description="Training steps: rollouts of one batch, then updates on it.")
     max_generated_tokens: int | None = _newer(

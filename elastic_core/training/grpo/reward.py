@@ -90,6 +90,13 @@ def correctness(rollout: Rollout) -> float:
     return rollout.grade.score
 
 
+@reward("finished")
+def finished(rollout: Rollout) -> float:
+    """The grade of a solution that the model ended, nothing for one that its budget cut. By correctness alone what
+    follows the answer is free: a model can unlearn to stop, and then go on to other answers where it has room."""
+    return rollout.grade.score if rollout.trajectory.solution_finish is SolutionFinish.STOP else 0.0
+
+
 @reward("l1_exact")
 def l1_exact(rollout: Rollout) -> float:
     """L1-Exact (Aggarwal and Welleck 2025, "L1: Controlling how long a reasoning model thinks", equation 1):

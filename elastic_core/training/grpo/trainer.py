@@ -20,6 +20,7 @@ from elastic_core.training.grpo.server import GroupedClient
 from elastic_core.training.grpo.step_metrics import (
     GENERATED,
     STEP,
+    EndUnlearned,
     NothingLearned,
     SamplerAgreement,
     StepMetrics,
@@ -54,7 +55,9 @@ class ElasticTrainer(PPOTrainerSync):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._watchers: list[NothingLearned | SamplerAgreement] = [NothingLearned()]
+        self._watchers: list[NothingLearned | EndUnlearned | SamplerAgreement] = [NothingLearned()]
+        if self.config.elastic.reward == "correctness":
+            self._watchers.append(EndUnlearned())
         if not self.config.elastic.train_on_forced_end:  # Else verl compares what the sampler never gave.
             self._watchers.append(SamplerAgreement())
 
