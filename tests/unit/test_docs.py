@@ -56,9 +56,10 @@ def test_links_between_documents_lead_somewhere() -> None:
             assert (document.parent / target).exists(), f"{document.name}: {target}"
 
 
-def example_cells() -> list[dict[str, Any]]:
-    """The cells of the embedded run that the README tells of, `text` as it writes them: "12.3 [10.1, 14.5]"."""
-    cells = json.loads((REPOSITORY / "reports" / "example" / "summary.json").read_text())["cells"]
+def example_cells(run: str = ".") -> list[dict[str, Any]]:
+    """The cells of the embedded run, or of another one that documents tell of, `text` as they write them:
+    "12.3 [10.1, 14.5]"."""
+    cells = json.loads((REPOSITORY / "reports" / "example" / run / "summary.json").read_text())["cells"]
     ends = ("avg_at_k", "ci_low", "ci_high")
     return [cell | {"text": "{:.1f} [{:.1f}, {:.1f}]".format(*(100 * cell[end] for end in ends))} for cell in cells]
 
@@ -67,11 +68,18 @@ def readme() -> str:
     return " ".join((REPOSITORY / "README.md").read_text().split())
 
 
-def test_every_accuracy_of_the_readme_is_one_of_the_embedded_run() -> None:
-    known = {cell["text"] for cell in example_cells()}
+def test_every_accuracy_of_the_readme_is_one_of_an_example_run() -> None:
+    known = {cell["text"] for run in (".", "smollm2-words") for cell in example_cells(run)}
     shown = re.findall(r"(?<![\d.+-])\d+\.\d \[\d+\.\d, \d+\.\d\]", readme())
     assert len(shown) >= 100
     assert set(shown) <= known
+
+
+def test_the_page_of_the_word_problems_has_every_cell_under_separate_budgeting() -> None:
+    text = (REPOSITORY / "docs" / "own-model.md").read_text()
+    measured = [cell for cell in example_cells("smollm2-words") if cell["strategy"] != "vanilla"]
+    assert {cell["model"] for cell in measured} == {"base", "trained", "vanilla"}
+    assert all(cell["text"] in text for cell in measured)
 
 
 def test_the_readme_says_wherever_training_lowers_accuracy_beyond_doubt_and_where_thinking_does() -> None:

@@ -167,7 +167,9 @@ def test_another_python_goes_on_in_3_11(tmp_path: Path, finds: bool) -> None:
         assert done.returncode == 1 and "install it" in done.stderr and done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "lint", "bench", "chaos", "nightly", "lock", "up", "doctor"])
+@pytest.mark.parametrize(
+    "target", ["demo", "words", "test", "lint", "bench", "chaos", "nightly", "lock", "up", "doctor"]
+)
 def test_every_target_installs_first(target: str) -> None:
     planned = subprocess.run(
         ["make", "--dry-run", "PYTHON=some-python", target], cwd=ROOT, capture_output=True, text=True, check=True

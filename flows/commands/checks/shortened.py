@@ -117,8 +117,9 @@ def rehearsal_values(settings: Settings, twins: Mapping[str, Path], inputs: Inpu
     if settings.base in twins:
         values["base"] = str(twins[settings.base])
     values["data"] |= {"datasets": []} | ({"mirror": str(inputs.mirror)} if inputs.mirror else {})
-    if settings.data.miniature:
-        values["data"]["miniature"] |= _SHORT["data"]["miniature"]
+    for name, sizes in _SHORT["data"].items():
+        if name in values["data"]:
+            values["data"][name] |= sizes
     if settings.train is not None:
         values["train"] = _training(settings, values["train"])
     if settings.warm_start.sft is not None:
