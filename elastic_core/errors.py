@@ -22,6 +22,15 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
+def no_space(error: BaseException | None) -> str | None:
+    """What says that a disk is full, of an error and those that led to it: the system's sentence, or SQLite's."""
+    while error is not None:
+        if any(words in str(error) for words in ("No space left on device", "Disk quota exceeded", "disk is full")):
+            return first_line(error)
+        error = error.__cause__ or error.__context__
+    return None
+
+
 def kind_of(value: Any) -> str:
     """What a value of a JSON document is, in words."""
     names = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from elastic_core.errors import UserError
+from elastic_core.errors import UserError, no_space
 from elastic_core.system.private_stores import use_private_directory
 from elastic_core.system.processes import attended
 from flows.commands.data import data
@@ -257,4 +257,9 @@ def command() -> None:
         if (missing := error.name or "").partition(".")[0] in sys.modules or find_spec("mlflow"):
             raise
         click.echo(f"error: {missing} is not installed: pip install 'elastic-reasoning[pipeline]'", err=True)
+        sys.exit(2)
+    except Exception as error:
+        if not (said := no_space(error)):
+            raise
+        click.echo(f"error: {said}: free some space; the same command then goes on", err=True)
         sys.exit(2)

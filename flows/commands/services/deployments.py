@@ -85,12 +85,13 @@ def register(project: Path, environment: Mapping[str, str] | None = None) -> Non
         name = str(yaml.safe_load(automation.read_text())["name"])
         if prefect("automation", "inspect", name).returncode:
             succeed("automation", "create", "--from-file", str(automation))
-    # To register a deployment again would set it going again.
-    found = succeed("api", "POST", "/deployments/filter", "--data", '{"deployments": {"paused": {"eq_": true}}}')
+    # To register a deployment again would set it going again. The server answers with 200 at most: only ours count.
+    deployments = deployments_of(project / FILE)
+    wanted = {"paused": {"eq_": True}, "name": {"any_": [each["name"] for each in deployments]}}
+    found = succeed("api", "POST", "/deployments/filter", "--data", json.dumps({"deployments": wanted}))
     paused = [(each["name"], each["entrypoint"]) for each in json.loads(found)]
     deployments = [
-        {**each, "paused": True} if (each["name"], each["entrypoint"]) in paused else each
-        for each in deployments_of(project / FILE)
+        {**each, "paused": True} if (each["name"], each["entrypoint"]) in paused else each for each in deployments
     ]
     with tempfile.TemporaryDirectory() as directory:
         full = Path(directory) / FILE
