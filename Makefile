@@ -30,7 +30,7 @@ install: ## Create .venv from the lock, or renew it if the lock has changed
 demo: install ## Train and measure a miniature model on this machine
 	@$(BIN)/elastic run pipeline --preset embedded --set sweep.samples=4
 
-words: install | runs/models/smollm2-135m ## The same with a pretrained model, SmolLM2-135M on word problems; an hour
+words: install | runs/models/smollm2-135m ## The same with a pretrained model, SmolLM2-135M on word problems; 75 minutes
 	@$(BIN)/elastic run pipeline --preset smollm2-words
 
 up: install ## Start Prefect, MLflow and a worker; Ctrl-C stops them
