@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from elastic_core.errors import UserError
+from elastic_core.errors import UserError, no_space
 from elastic_core.models.families import copy_own
 from elastic_core.models.files import let_others_read, tensors
 from elastic_core.system.files import rename_durably, replacing_directory, write_text
@@ -27,8 +27,8 @@ _GENERATED = "generated_tokens.json"
 _DATA_STATE = "data.pt"
 """Position in the training data; without it verl starts the data over, with a warning."""
 _OF_RANK = re.compile(r"model_world_size_(\d+)_rank_\d+\.pt")
-_FULL = re.compile("No space left|quota exceeded|file write failed|unexpected pos", re.IGNORECASE)
-"""How a full disk reads in the errors of Python and of torch's writer."""
+_NOT_WRITTEN = re.compile("file write failed|unexpected pos", re.IGNORECASE)
+"""How a full disk reads in the errors of torch's writer."""
 _GIB = 2**30
 _DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 """safetensors' names of number formats, and transformers'."""
@@ -129,7 +129,7 @@ def enough_room(out_dir: Path, step: int) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if _FULL.search(str(error)):
+        if no_space(error) or _NOT_WRITTEN.search(str(error)):
             raise _disk_full(out_dir, step) from error
         raise
 
