@@ -10,6 +10,7 @@ import pytest
 
 from elastic_core.system.retry import wait_until
 from tests.elastic_command import ELASTIC, elastic, environment
+from tests.processes import descendants
 
 COMMAND = ("run", "pipeline", "--preset", "smoke", "--set", "base=warm-start")
 MOMENTS = {
@@ -53,13 +54,4 @@ def test_ctrl_c_ends_the_pipeline_at_any_moment(tmp_path: Path) -> None:
 
 
 def is_reached(root: psutil.Process, runs: Path, sign: str) -> bool:
-    if "/" in sign:
-        return bool(list(runs.glob(sign)))
-    return any(sign in " ".join(commands_of(each)) for each in root.children(recursive=True))
-
-
-def commands_of(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.NoSuchProcess:
-        return []
+    return bool(list(runs.glob(sign)) if "/" in sign else descendants(root.pid, sign))

@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import polars as pl
@@ -13,6 +12,7 @@ from mlflow import MlflowClient
 
 from elastic_core.trajectory import KEY
 from tests.elastic_command import ELASTIC, elastic, environment
+from tests.processes import command_of, descendants
 
 STAGES = ("data", "warm-start", "train", "sweep", "report")
 MOMENTS = {
@@ -33,11 +33,11 @@ def test_a_killed_pipeline_goes_on_where_it_was(stage: str, tmp_path: Path) -> N
         stderr=subprocess.DEVNULL,
     ) as process:
         _wait_for(process, tmp_path, MOMENTS[stage])
-        descendants = psutil.Process(process.pid).children(recursive=True)
+        family = descendants(process.pid, "")
         # Prefect's temporary server is the next command's to end.
-        servers = [p for p in descendants if "prefect.server.api.server:create_app" in _command(p)]
+        servers = [each for each in family if "prefect.server.api.server:create_app" in command_of(each)]
         process.send_signal(signal.SIGKILL)
-    _, alive = psutil.wait_procs([p for p in descendants if p not in servers], timeout=60)
+    _, alive = psutil.wait_procs([each for each in family if each not in servers], timeout=60)
     assert not alive, f"left behind: {[p.cmdline() for p in alive]}"
     before = _shards(tmp_path)
 
@@ -67,13 +67,6 @@ def _wait_for(process: "subprocess.Popen[bytes]", runs: Path, pattern: str, seco
         assert process.poll() is None, f"the pipeline ended before {pattern} appeared"
         assert time.monotonic() < until, f"{pattern} did not appear within {seconds} s"
         time.sleep(0.05)
-
-
-def _command(process: psutil.Process) -> list[str]:
-    """Its command line; none of one that has ended meanwhile."""
-    with suppress(psutil.Error):
-        return process.cmdline()
-    return []
 
 
 def _shards(runs: Path) -> dict[Path, int]:

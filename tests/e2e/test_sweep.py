@@ -16,7 +16,7 @@ from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import CELL, KEY
 from flows.commands.options import changes_of
 from flows.sweep import sweep
-from tests.elastic_command import elastic, elastic_here, environment
+from tests.elastic_command import ELASTIC, elastic, elastic_here, environment
 from tests.exactness import broken_rules
 
 FEWER = ("--set", 'sweep.models=["base","trained>base"]', "--set", 'sweep.strategies=["separate","unconstrained"]')
@@ -71,6 +71,31 @@ def test_what_a_task_refuses_is_a_sentence_before_any_engine_starts(more_runs: P
     assert narrow.returncode == 2 and "cannot be narrower than" in narrow.stdout
     for said in (refused.stdout, narrow.stdout):
         assert "Traceback" not in said and "Connecting to existing Ray cluster" not in said
+
+
+@pytest.mark.slow
+def test_sweeps_of_one_benchmark_each_beside_each_other_leave_nothing_to_the_sweep_of_all(
+    table: pl.DataFrame, tmp_path: Path
+) -> None:
+    """How a sweep that is too much for one driver is parted: docs/scale.md."""
+    whole = ("run", "sweep", "--preset", "smoke", "--set", 'sweep.models=["base"]')
+    whole += ("--set", 'sweep.strategies=["separate","unconstrained"]')
+    parts = [
+        subprocess.Popen(
+            [ELASTIC, *whole, "--set", f'data.benchmarks=["{benchmark}"]'],
+            env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        ) for benchmark in ("miniature-easy", "miniature-hard")
+    ]  # fmt: skip
+    for part in parts:
+        said, _ = part.communicate(timeout=1700)
+        assert part.returncode == 0, said[-6000:]
+    drawn = set(tmp_path.glob("smoke/tables/*/*.parquet"))
+    again = elastic(*whole, runs=tmp_path)
+    assert again.returncode == 0, again.stdout[-6000:]
+    assert set(tmp_path.glob("smoke/tables/*/*.parquet")) == drawn
+    newest = max(tmp_path.glob("smoke/sweep/*/table"), key=lambda path: path.stat().st_mtime)
+    expected = table.filter(pl.col("strategy").is_in(["separate", "unconstrained"]), model="base")
+    assert SweepTable(newest).read().sort(KEY).equals(expected.sort(KEY))
 
 
 def test_a_sweep_ends_with_the_comparison_of_its_models(first: subprocess.CompletedProcess[str], runs: Path) -> None:
