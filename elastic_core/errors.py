@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 
@@ -22,13 +23,30 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def no_space(error: BaseException | None) -> str | None:
+def no_space(error: BaseException) -> str | None:
     """What says that a disk is full, of an error and those that led to it: the system's sentence, or SQLite's."""
-    while error is not None:
-        if any(words in str(error) for words in ("No space left on device", "Disk quota exceeded", "disk is full")):
-            return first_line(error)
-        error = error.__cause__ or error.__context__
+    for each in _causes(error):
+        if any(words in str(each) for words in ("No space left on device", "Disk quota exceeded", "disk is full")):
+            return first_line(each)
     return None
+
+
+def no_memory(error: BaseException) -> str | None:
+    """That Ray killed processes of a node whose memory was full, if an error or those that led to it say so, and which
+    were the largest."""
+    for each in _causes(error):
+        if "address the out of memory issue" in str(each):
+            processes = dict(re.findall(r"^\d+\t([\d.]+)\t(.+)$", str(each), re.MULTILINE))
+            largest = sorted(processes.items(), key=lambda process: float(process[0]), reverse=True)[:3]
+            names = ", ".join(f"{name.strip()} ({size} GB)" for size, name in largest)
+            return f"memory was full and Ray killed processes; the largest were {names}"
+    return None
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def kind_of(value: Any) -> str:

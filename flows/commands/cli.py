@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from elastic_core.errors import UserError, no_space
+from elastic_core.errors import UserError, no_memory, no_space
 from elastic_core.system.private_stores import use_private_directory
 from elastic_core.system.processes import attended
 from flows.commands.data import data
@@ -259,7 +259,11 @@ def command() -> None:
         click.echo(f"error: {missing} is not installed: pip install 'elastic-reasoning[pipeline]'", err=True)
         sys.exit(2)
     except Exception as error:
-        if not (said := no_space(error)):
+        if said := no_space(error):
+            said += ": free some space"
+        elif said := no_memory(error):
+            said += ": free some memory, or take smaller batches"
+        else:
             raise
-        click.echo(f"error: {said}: free some space; the same command then goes on", err=True)
+        click.echo(f"error: {said}; the same command then goes on", err=True)
         sys.exit(2)
