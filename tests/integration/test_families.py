@@ -6,7 +6,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -102,6 +102,13 @@ def p_value(one: Counter[int], two: Counter[int]) -> float:
     return float(chi2_contingency(table).pvalue) if len(table) > 1 else 1.0
 
 
+def drawn_anew(one: Sequence[int], two: Sequence[int], alone: Set[int]) -> bool:
+    """Whether two thoughts differ only after a token that ends a mark and may stand alone: two requests go on with a
+    third one there."""
+    same = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), 0)
+    return not alone.isdisjoint(one[:same])
+
+
 @pytest.mark.parametrize("think_budget", [0, 1, 2, 6, 24])
 def test_one_request_writes_what_two_do(
     runner: asyncio.Runner, engine: VllmEngine, twin: Path, think_budget: int
@@ -113,8 +120,9 @@ def test_one_request_writes_what_two_do(
     thoughts = [
         [(each.response_ids[: each.solution_start], each.think_finish) for each in found] for found in (one, two)
     ]
-    # The same seeds: what differs is where a decoding step and a prefill round differently.
-    assert sum(a == b for a, b in zip(*thoughts, strict=True)) >= 0.9 * len(one)
+    # The same seeds: what differs otherwise is where a decoding step and a prefill round differently.
+    alone = {mark[-1] for mark in load_markers(twin)[1].think_ends}
+    assert sum(a == b or drawn_anew(a[0], b[0], alone) for a, b in zip(*thoughts, strict=True)) >= 0.9 * len(one)
     for measure in (
         lambda each: each.think_tokens,
         lambda each: each.solution_tokens,
@@ -186,5 +194,7 @@ def test_a_thought_is_shown_without_its_marks(twin: Path, tmp_path: Path, monkey
     assert done.returncode == 0, done.stderr
     said, told = done.stdout.rsplit("tokens: ", 1)
     tokenizer, markers = load_markers(twin)
-    assert not any(tokenizer.decode(mark) in said for mark in (markers.think_start, markers.close))
+    # What a twin writes at random into its solution may be marks again.
+    thought = said.strip().partition("\n\n")[0]
+    assert not any(tokenizer.decode(mark) in thought for mark in (markers.think_start, markers.close))
     assert "of 9" in told
