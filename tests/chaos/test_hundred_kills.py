@@ -191,7 +191,7 @@ def _write_table(happened: list[tuple[str, str]], pipelines: int, duration: floa
     stages = ("start", "data", "warm-start", "train", "sweep", "report")
     counts = Counter(happened)
     lines = [
-        *(f"{len(happened)} accidents in {pipelines} pipelines; undisturbed, one takes {duration:.0f} s.", ""),
+        *(f"Accidents: {len(happened)}, pipelines: {pipelines}. Undisturbed one takes {duration:.0f} s.", ""),
         *(f"| | {' | '.join(stages)} |", f"|---|{'---|' * len(stages)}"),
     ]
     for kind in [*PROCESSES, FULL, CLOCK]:
