@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_core.errors import no_space
+from elastic_core.errors import no_memory, no_space
 from elastic_core.training.launch import TrainingLost
 from flows.commands import cli
 
@@ -56,6 +56,11 @@ def test_the_command_says_that_memory_was_full_and_of_what(
         "(7.39 GB), VLLM::EngineCore (3.09 GB), VLLM::EngineCore (2.02 GB): free some memory, or take smaller batches; "
         "the same command then goes on\n"
     )
+
+
+def test_two_ranks_of_the_same_size_are_two() -> None:
+    log = "11\t7.39\tray::WorkerDict\n12\t7.39\tray::WorkerDict\n" * 2 + "how to address the out of memory issue"
+    assert (no_memory(RuntimeError(log)) or "").count("ray::WorkerDict (7.39 GB)") == 2
 
 
 def test_any_other_error_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
