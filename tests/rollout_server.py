@@ -4,11 +4,13 @@ platform. Writes what it answered to the file that is named."""
 import asyncio
 import json
 import sys
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import elastic_core.miniature
+from elastic_core.engines.request_groups import Replies
 
 CONTEXT, LONG, SHORT, GROUP = 128, 50, 30, 4
 BASE = Path(elastic_core.miniature.__file__).parent / "base"
@@ -45,7 +47,7 @@ def started(engine: Any) -> Any:
         engine=Counted(engine),
         config=server._init_config(config.rollout),
         model_config=server._init_model_config(config.model),
-        _replies={},
+        _replies=defaultdict(lambda: Replies(lambda request: server.generate(**request))),
         replica_rank=0,
         global_steps=7,
         _disaggregation_role="null",

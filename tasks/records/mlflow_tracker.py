@@ -55,14 +55,17 @@ class Tracker:
     MLFLOW_TRACKING_URI. Beside a database artifacts lie below `runs`."""
 
     def __init__(self, preset: str, runs: Path, tracking_uri: str | None = None) -> None:
+        from filelock import FileLock
         from mlflow import MlflowClient
 
         self.tracking_uri = tracking_uri or os.environ["MLFLOW_TRACKING_URI"]
-        self.client = MlflowClient(self.tracking_uri)
-        found = self.client.get_experiment_by_name(preset)
         # Beside a database MLflow would put artifacts into the current directory.
         local = None if self.tracking_uri.startswith("http") else (runs / "mlartifacts").as_uri()
-        self.experiment_id = found.experiment_id if found else self.client.create_experiment(preset, local)
+        # The first client creates the database's tables: two at once end with an error each.
+        with FileLock(runs / "mlflow.lock"):
+            self.client = MlflowClient(self.tracking_uri)
+            found = self.client.get_experiment_by_name(preset)
+            self.experiment_id = found.experiment_id if found else self.client.create_experiment(preset, local)
 
     def find(self, label: str) -> str | None:
         """Id of the run with this label."""

@@ -2,8 +2,10 @@
 never mixes two states of it."""
 
 import json
+import multiprocessing
 import re
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -144,3 +146,19 @@ def test_any_number_of_parameters_is_logged(tracker: Tracker) -> None:
     tracker.log(run_id, params={f"p{i}": i for i in range(250)}, metrics={"m": 1.0}, tags={"a": "b"})
     data = tracker.client.get_run(run_id).data
     assert len(data.params) == 250 and data.metrics == {"m": 1.0} and data.tags["a"] == "b"
+
+
+def opened(runs: Path, barrier: Any) -> str:
+    import mlflow  # noqa: F401  # Its import takes seconds, and would tell the processes apart.
+
+    barrier.wait()
+    experiment: str = Tracker("smoke", runs, f"sqlite:///{runs}/mlflow.db").experiment_id
+    return experiment
+
+
+@pytest.mark.slow
+def test_runs_that_begin_at_once_create_one_database_and_one_experiment(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager, context.Pool(3) as pool:
+        found = pool.map(partial(opened, tmp_path), [manager.Barrier(3)] * 3, chunksize=1)
+    assert len(set(found)) == 1

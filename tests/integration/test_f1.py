@@ -14,13 +14,13 @@ import pytest
 
 SETTINGS = (
     "warm_start.initial=shipped", "warm_start.sft.chat_template=miniature", "warm_start.sft.device=cpu",
-    "warm_start.sft.gpus=1", "warm_start.sft.precision=fp32", "warm_start.sft.epochs=4",
+    "warm_start.sft.gpus=1", "warm_start.sft.precision=fp32", "warm_start.sft.epochs=30",
     "warm_start.sft.batch_size=4", "warm_start.sft.cutoff=64", "warm_start.sft.tokens_per_device=128",
-    "warm_start.sft.learning_rate=1e-3", "warm_start.sft.save_every=2", 'data.benchmarks=["miniature-easy"]',
+    "warm_start.sft.learning_rate=1e-3", "warm_start.sft.save_every=3", 'data.benchmarks=["miniature-easy"]',
     "data.miniature.seed=3", "data.miniature.evaluation_seed=3", "data.miniature.num_train=4",
     "data.miniature.problems_per_benchmark=2",
 )  # fmt: skip
-STEPS = 8  # Four epochs of eight rows in batches of four.
+STEPS = 60  # Thirty epochs of eight rows in batches of four; so many that a kill finds some left.
 
 
 def start(file: Path, runs: Path) -> subprocess.Popen[str]:
@@ -67,7 +67,7 @@ def test_fine_tuning_on_an_alpaca_file_is_resumed_after_a_kill_and_learns(tmp_pa
         for n in range(10, 18)
     ]
     file.write_text(json.dumps(rows))
-    log = kill_after_step(start(file, runs), 3, runs)
+    log = kill_after_step(start(file, runs), 4, runs)
     before = steps(log)
     output = finish(start(file, runs))
     told = (runs / "reasonflux-f1-7b" / "warm-start.log").read_text()
