@@ -264,10 +264,15 @@ def draw(collected: dict[str, Any], file: Path) -> None:
 def measured(
     options: argparse.Namespace, server: str, levels: Levels, replay: Replay, shown: Table, collected: dict[str, Any]
 ) -> None:
-    """The real server beside its simulation."""
+    """The real server beside its simulation, with the engine timed right before each cell: on a shared machine a step
+    takes up to twice as long some minutes later, which is not the simulation's error."""
     end, latency = options.seconds, options.latency
-    with tempfile.TemporaryDirectory() as runs:
-        machine = machine_of_server(f"{server}/v1#model", replay, AT_ONCE, Path(runs))
+
+    def timed() -> Machine:
+        with tempfile.TemporaryDirectory() as runs:
+            return machine_of_server(f"{server}/v1#model", replay, AT_ONCE, Path(runs))
+
+    machine = timed()
     full = asyncio.run(capacity(server))
     top = levels.levels["high"].think or 0
     goal = Goal(tuple(each for each in levels.measured if each.think <= top), latency)
@@ -280,10 +285,10 @@ def measured(
         for way, policy in ways(replay, levels, machine, goal, most_open).items():
             if options.ways and way not in options.ways:
                 continue
-            limit = most_open if way == REFUSING else float("inf")
+            limit, now = most_open if way == REFUSING else float("inf"), timed()
             found = asyncio.run(asked(server, times, end, way, limit))
             seen = figures(found.seconds, found.score, times, end, latency)
-            predicted = simulated(times, end, replay, machine, [policy()], latency)
+            predicted = simulated(times, end, replay, now, [policy()], latency)
             collected[f"{load} {way}"] = {**seen, "oracle_share": best}
             collected[f"{load} {way} simulated"] = predicted
             results.write("load", collected)
