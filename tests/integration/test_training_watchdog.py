@@ -9,6 +9,8 @@ from elastic_core.system.ray_cluster import RayCluster
 
 TRAINER = """
 import sys, time
+from threading import Timer
+from types import SimpleNamespace
 import ray
 from elastic_core.training import requirements
 
@@ -31,10 +33,22 @@ class Server:
     async def lose_engine(self):
         self.engine.errored = True
 
+def send_first_weights(server):
+    from elastic_core.training.grpo.trainer import ElasticTrainer
+
+    trainer = object.__new__(ElasticTrainer)
+    trainer.global_steps, trainer.llm_server_manager = 0, SimpleNamespace(server_handles=[server])
+    trainer.checkpoint_manager = SimpleNamespace(update_weights=lambda step: time.sleep(60))
+    Timer(2, ray.kill, [server]).start()
+    trainer.on_init_end()
+    print("sent", flush=True)
+
 def train(victim):
     requirements._SECONDS_BETWEEN_LOOKS = 60 if "rollouts" in victim else 0.5
     worker, server = Worker.remote(), Server.remote()
     ray.get([worker.__ray_ready__.remote(), server.__ray_ready__.remote()])
+    if victim == "receiver of weights":
+        send_first_weights(server)
     with requirements.watching([worker], [server]):
         time.sleep(2)
         print("alive", flush=True)
@@ -73,6 +87,12 @@ def trainer(cluster: RayCluster, *victims: str) -> subprocess.CompletedProcess[s
 def test_a_dead_process_ends_the_training_and_is_named(victim: str, reason: str, cluster: RayCluster) -> None:
     ended = trainer(cluster, victim)
     assert ended.returncode == 1 and "alive" in ended.stdout and reason in ended.stdout, ended.stdout
+
+
+@pytest.mark.slow
+def test_a_server_that_dies_before_the_first_weights_arrive_ends_the_training_too(cluster: RayCluster) -> None:
+    ended = trainer(cluster, "receiver of weights")
+    assert ended.returncode == 1 and "class_name: Server" in ended.stdout and "sent" not in ended.stdout, ended.stdout
 
 
 @pytest.mark.slow

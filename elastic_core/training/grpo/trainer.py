@@ -26,6 +26,7 @@ from elastic_core.training.grpo.step_metrics import (
     StepMetrics,
     validation_of,
 )
+from elastic_core.training.requirements import watching
 
 
 def given_advantages(
@@ -108,6 +109,11 @@ class ElasticTrainer(PPOTrainerSync):
             keep = self.config.elastic.keep_checkpoints
             checkpoints.commit(self._out_dir, self._uncommitted, self._validation, keep)
             self._uncommitted = None
+
+    def on_init_end(self) -> None:
+        # Ranks send their first weights to the servers, and would wait for a dead one.
+        with watching([], self.llm_server_manager.server_handles):
+            super().on_init_end()
 
     def on_step_begin(self) -> None:
         self.commit()
@@ -201,7 +207,6 @@ def train(config: DictConfig) -> None:
     from verl.utils.logging_utils import configure_verl_logging
 
     from elastic_core.training.grpo.agent_loop import RolloutManager
-    from elastic_core.training.requirements import watching
 
     configure_verl_logging()
     # Rollout workers take as long to start as the trainer's, and need nothing of them until the first rollout.
