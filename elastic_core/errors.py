@@ -36,11 +36,12 @@ def no_memory(error: BaseException) -> str | None:
     were the largest."""
     for each in _causes(error):
         if "address the out of memory issue" in str(each):
-            found = re.findall(r"^(\d+)\t([\d.]+)\t(.+)$", str(each), re.MULTILINE)
+            # Ray may put an actor's name before each line.
+            found = re.findall(r"(?:^|\s)(\d+)\t([\d.]+)\t(.+)$", str(each), re.MULTILINE)
             # A job's message and its log's tail have the same lines: a process counts once.
             processes = {pid: (float(size), name.strip()) for pid, size, name in found}
             names = ", ".join(f"{name} ({size:.2f} GB)" for size, name in sorted(processes.values(), reverse=True)[:3])
-            return f"memory was full and Ray killed processes; the largest were {names}"
+            return "memory was full and Ray killed processes" + (f"; the largest were {names}" if names else "")
     return None
 
 

@@ -38,7 +38,8 @@ def test_the_command_says_that_memory_was_full_and_of_what(
     log = (
         "Top 10 memory users: PID\tMEM(GB)\tCOMMAND\n"
         "6075\t0.80\t/usr/bin/python -m elastic_core.serving.server serve twins0/gpt-oss-20b --dt...\n"
-        "3139\t3.09\tVLLM::EngineCore\n2803\t7.39\tray::WorkerDict.actor_rollout_update_actor\n4752\t2.02\tVLLM::EngineCore\n"
+        "\x1b[36m(ElasticTaskRunner pid=37)\x1b[0m 3139\t3.09\tVLLM::EngineCore\n"
+        "2803\t7.39\tray::WorkerDict.actor_rollout_update_actor\n4752\t2.02\tVLLM::EngineCore\n"
         "Refer to the documentation on how to address the out of memory issue: https://docs.ray.io\n"
     )
 
@@ -67,3 +68,8 @@ def test_any_other_error_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(cli, "cli", lambda standalone_mode: Path("/nowhere").read_text())
     with pytest.raises(FileNotFoundError):
         cli.command()
+
+
+def test_a_log_that_names_no_process_has_none_in_the_sentence() -> None:
+    cut = "Refer to the documentation on how to address the out of memory issue: https://docs.ray.io"
+    assert no_memory(TrainingLost(cut)) == "memory was full and Ray killed processes"
