@@ -37,7 +37,7 @@ def no_memory(error: BaseException) -> str | None:
     for each in _causes(error):
         if "address the out of memory issue" in str(each):
             # Ray may put an actor's name before each line.
-            found = re.findall(r"(?:^|\s)(\d+)\t([\d.]+)\t(.+)$", str(each), re.MULTILINE)
+            found = re.findall(r"(?:^|\s)(\d+)\t([\d.]+)\t(.+)", str(each))
             # A job's message and its log's tail have the same lines: a process counts once.
             processes = {pid: (float(size), name.strip()) for pid, size, name in found}
             names = ", ".join(f"{name} ({size:.2f} GB)" for size, name in sorted(processes.values(), reverse=True)[:3])

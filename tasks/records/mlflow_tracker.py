@@ -62,7 +62,7 @@ class Tracker:
         # Beside a database MLflow would put artifacts into the current directory.
         local = None if self.tracking_uri.startswith("http") else (runs / "mlartifacts").as_uri()
         # The first client creates the database's tables: two at once end with an error each.
-        with FileLock(runs / "mlflow.lock"):
+        with FileLock(runs / ".mlflow.lock"):
             self.client = MlflowClient(self.tracking_uri)
             found = self.client.get_experiment_by_name(preset)
             self.experiment_id = found.experiment_id if found else self.client.create_experiment(preset, local)

