@@ -76,18 +76,19 @@ class Admission:
         """Tokens that the load leaves for the thought of a request that has come; None where there are enough."""
         return None if self._controller is None else self._controller.most()
 
-    def arrive(self) -> Callable[[Plan | None, Iterable[Tally], bool], None]:
-        """A request has come. Returns what is to be called when it is over: with its plan, None where it was refused,
-        the tokens of its choices, and whether it was answered."""
+    def arrive(self, choices: int = 1) -> Callable[[Plan | None, Iterable[Tally], bool], None]:
+        """A request for so many choices has come. Returns what is to be called when it is over: with its plan, None
+        where it was refused, the tokens of its choices, and whether it was answered."""
         controller, came = self._controller, time.monotonic()
         if controller is None:
             return lambda plan, tallies, answered: None
-        controller.arrive(came)
+        controller.arrive(came, choices)
         _PRICE.set(controller.allocation.price)
 
         def over(plan: Plan | None, tallies: Iterable[Tally], answered: bool) -> None:
             now = time.monotonic()
-            tokens = sum(each.length for each in tallies)
+            tokens = [each.length for each in tallies]
+            tokens += [0] * (choices - len(tokens))
             governed = plan is not None and answered and not plan.fixed
             controller.leave(now, now - came if governed else None, tokens)
             _TRIM.set(controller.trim)

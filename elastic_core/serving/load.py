@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -99,13 +100,13 @@ class Controller:
         self.trim = self.pace = 1.0
         self.allocation = Allocation(self.frontier[-1], self.frontier[-1], 1.0, 0.0)
 
-    def arrive(self, now: float) -> None:
-        """A request has come, at `now` seconds of a clock that does not go back."""
+    def arrive(self, now: float, choices: int = 1) -> None:
+        """A request for so many responses has come, at `now` seconds of a clock that does not go back."""
         if not self.open and self.goal.latency and now - self._left > self.goal.latency:
             self.trim = 1.0  # What was seen was of a load that is over.
         self._go_on(now)
-        self.open += 1
-        self._arrivals.add(now)
+        self.open += choices
+        self._arrivals.add(now, choices)
         rate = self._arrivals.value(now)
         if self.goal.latency is not None:
             rate = max(rate, self.open / self.goal.latency)
@@ -126,16 +127,16 @@ class Controller:
             return self.allocation.upper.think
         return self.allocation.lower.think
 
-    def leave(self, now: float, seconds: float | None, tokens: float = 0.0) -> None:
+    def leave(self, now: float, seconds: float | None, tokens: Sequence[float] = (0.0,)) -> None:
         """A request is over. `seconds` are what it took, None where it says nothing: its client left, or it was not to
-        be changed."""
+        be changed. `tokens` are those of each of its responses."""
         self._go_on(now)
-        self.open, self._left = self.open - 1, now
-        self._given.add(now, self.allocation.tokens)
-        self._drawn.add(now, tokens)
+        self.open, self._left = self.open - len(tokens), now
+        self._given.add(now, self.allocation.tokens * len(tokens))
+        self._drawn.add(now, sum(tokens))
         if seconds is None or self.goal.latency is None:
             return
-        self._learn_pace(now - seconds, tokens)
+        self._learn_pace(now - seconds, max(tokens))
         late = seconds > self.goal.latency
         # What the trim cannot change says nothing of it.
         if self.allocation.price if not late else self.allocation.tokens > self.frontier[0].tokens:

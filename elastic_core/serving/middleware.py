@@ -24,7 +24,7 @@ from elastic_core.serving.admission import Admission
 from elastic_core.serving.counting import CURRENT, Count, watch
 from elastic_core.serving.levels import levels_beside
 from elastic_core.serving.replies import Reply
-from elastic_core.serving.requests import VARIABLE, Kind, Plan, Refused, ServeConfiguration, parse, plan
+from elastic_core.serving.requests import VARIABLE, Kind, Plan, Refused, ServeConfiguration, choices, parse, plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,9 +136,10 @@ class Budgets:
                 body = await request.body()
             except ClientDisconnect:
                 return {"type": "http.disconnect"}
-            over = self._admission.arrive()
             try:
-                found = plan(kind, parse(body), served.config, served.markers, self._admission.most_thought, fixed)
+                document = parse(body)
+                over = self._admission.arrive(choices(document))
+                found = plan(kind, document, served.config, served.markers, self._admission.most_thought, fixed)
                 edited = found.dump()
             except Refused as error:
                 raise HTTPException(400, str(error)) from None

@@ -36,6 +36,7 @@ _FIELDS: dict[str, tuple[TypeAdapter[Any], str]] = {
     **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_output_tokens"), _NUMBER),
 }
 """Fields that are read here, as vLLM's own models read them: "no", "off" and 0 are false, and 20.0 is 20."""
+_MOST_CHOICES = 16384  # Of one prompt: VLLM_MAX_N_SEQUENCES.
 _Text = Annotated[
     Budget, BeforeValidator(lambda text: Budget.parse(text) if isinstance(text, str) else text), PlainSerializer(str)
 ]
@@ -110,6 +111,13 @@ def parse(body: bytes) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise Refused(f"the request is {kind_of(document)}; expected an object")
     return document
+
+
+def choices(body: Mapping[str, Any]) -> int:
+    """Responses that a request asks for, as far as vLLM will allow it."""
+    n, prompt = body.get("n"), body.get("prompt")
+    prompts = len(prompt) if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else 1
+    return prompts * (n if isinstance(n, int) and 1 <= n <= _MOST_CHOICES else 1)
 
 
 def plan(

@@ -114,7 +114,7 @@ class Elastic:
         return self._largest if most is None else self._places[most]
 
     def leave(self, now: float, seconds: float, tokens: float) -> None:
-        self._controller.leave(now, seconds, tokens)
+        self._controller.leave(now, seconds, [tokens])
 
 
 Policy = Fixed | Elastic  # What a server does with requests.

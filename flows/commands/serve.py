@@ -115,6 +115,8 @@ def command(
                 f"{context}: expected a smaller one, or a larger engine.max_model_len"
             )
     arguments = server.arguments(directory, name, parameters, _sampling(levels, sweep), markers, host, port)
+    if goal:  # vLLM would start one for each replica, and each would think that it has the whole engine.
+        arguments += ["--api-server-count", "1"]
     return Command(
         name,
         [sys.executable, "-m", server.__name__, *arguments, "--", *further],

@@ -12,7 +12,7 @@ from elastic_core.budget import Budget
 from elastic_core.serving import admission
 from elastic_core.serving.admission import Admission
 from elastic_core.serving.load import Controller
-from elastic_core.serving.requests import Plan
+from elastic_core.serving.requests import Plan, choices
 from tests.unit.test_load import GOAL, STEPS
 
 
@@ -82,3 +82,36 @@ def test_late_responses_lower_the_next_ones(clock: Any) -> None:
         clock.seconds += 4.0
         over(served(load, Budget(192, 8), "late"), [], True)
     assert controller.trim < 0.85 and metric("elastic_goal_trim") == controller.trim
+
+
+def test_a_request_for_four_choices_is_as_much_load_as_four_requests(clock: Any) -> None:
+    def given(requests: int, choices_each: int) -> Controller:
+        controller = Controller(GOAL, STEPS, 64)
+        load = Admission(controller)
+        ends = [(load.arrive(choices_each), served(load, Budget(192, 8), "several")) for _ in range(requests)]
+        assert controller.open == requests * choices_each
+        clock.seconds += 2.0
+        for over, plan in ends:
+            over(plan, [SimpleNamespace(length=100)] * choices_each, True)  # type: ignore[list-item]
+        assert controller.open == 0
+        return controller
+
+    one, four = given(200, 1), given(50, 4)
+    assert four.allocation.tokens == one.allocation.tokens < GOAL.points[-1].tokens
+    assert abs(four.pace - 1) < abs(one.pace - 1), "fewer responses have told of the engine's speed, and the same"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({}, 1),
+        ({"n": 4}, 4),
+        ({"prompt": ["one", "two"], "n": 3}, 6),
+        ({"prompt": [1, 2, 3]}, 1),
+        ({"prompt": [[1, 2], [3]]}, 2),
+        ({"n": 10**9}, 1),
+        ({"n": "many", "prompt": []}, 1),
+    ],
+)
+def test_how_many_responses_a_request_asks_for(body: dict[str, Any], expected: int) -> None:
+    assert choices(body) == expected

@@ -84,6 +84,12 @@ def test_a_goal_under_load_has_the_measured_budgets_from_the_floor_up(tmp_path: 
     assert goal is not None and [each.think for each in goal.points] == [16, 48, 160]
 
 
+def test_a_goal_is_kept_by_one_process_before_all_replicas(tmp_path: Path) -> None:
+    model, replicas = model_with_levels(tmp_path / "model"), {"engine.data_parallel_size": 2}
+    assert value(composed(model, replicas, latency=2.0).arguments, "--api-server-count") == "1"
+    assert "--api-server-count" not in composed(model, replicas).arguments
+
+
 def test_a_goal_needs_budgets_to_choose_from(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"budgets\.json is missing"):
         composed(latency=2.0)
