@@ -55,7 +55,7 @@ def run_ablation(run: FlowRun) -> Path:
         if settings.base == "warm-start":
             run_warm_start(run)
         with kept_cluster():
-            # These three name the variants, which are no models of the sweep before they are trained.
+            # These three name the variants, which are not models of the sweep before they are trained.
             single = run.with_changes({"ablation": {}, "report.pairs": [], "sweep.strategies_of": {}})
             # The checkpoints to measure, by the names that the sweep has for them.
             seeds = list(single.settings.training.by_seed)

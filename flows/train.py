@@ -71,7 +71,7 @@ def composed(settings: Settings) -> str:
     with redirect_stdout(sys.stderr):  # verl reports there that its checks passed.
         if settings.train is None and sft is not None:
             stage = runs / "warm-start" / "KEY"
-            # As many rows as make one step an epoch; how many there are is known once data is built.
+            # The rows of one step make an epoch; how many there are is known once data is built.
             rows, initial = stage / ROWS, Path(settings.warm_start.initial)
             config = compose_config(sft.warm_start(initial, rows, sft.batch_size, stage / "run", stage / MODEL))
             steps = f"{sft.epochs} * (rows // {sft.batch_size})"

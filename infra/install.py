@@ -84,7 +84,7 @@ def build_environment(engine: str) -> None:
         )
     index = os.environ.get("TORCH_INDEX")
     pip(*(["--extra-index-url", index] if index else []), "--no-compile", "-r", str(lock))
-    # pip compiles on one core. Files that are no Python of this version stay as they are, as with pip.
+    # pip compiles on one core. Files that this version of Python cannot compile stay as they are, as with pip.
     subprocess.run([str(VENV / "bin" / "python"), "-m", "compileall", "-qq", "-j", "0", str(VENV / "lib")])
 
 

@@ -70,7 +70,7 @@ def build_report(sources: ReportSources, directory: Path) -> ReportContent:
     write_summary_json(content.summary, content.anytime, sources.ratings, directory / "summary.json")
     write_text(directory / "report.md", render_markdown(content))
     write_page(content, directory / "report.html")
-    # What an earlier report wrote here and this one did not is no longer true. The directory may hold the user's own
+    # What an earlier report wrote here and this one did not is outdated. The directory may hold the user's own
     # files too.
     written = [file.relative_to(directory).as_posix() for file in files_of(content)]
     for name in set(earlier) - set(written):

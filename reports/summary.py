@@ -132,7 +132,7 @@ def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
         raise ValueError("the trajectory table is empty; expected at least one finished cell")
     by = [*CELL, *seed_keys(rows)]
     texts = [name for name in KEY if SCHEMA[name] == pl.String]
-    # As numbers in the order of the texts: grouped and sorted alike, in two thirds of the time.
+    # Numbers in the order of the texts: grouped and sorted alike, in two thirds of the time.
     rows = rows.with_columns(pl.col(name).cast(pl.Enum(rows[name].unique().sort())) for name in texts)
     if repeated := rows.height - rows.n_unique([*by, "problem", "sample"]):
         raise ValueError(f"{repeated} rows repeat a key ({', '.join(KEY)}); each trajectory counts once")

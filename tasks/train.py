@@ -67,7 +67,7 @@ def train_policy(
     with _alone(directory), tracker.stage(stage, parent, stage.inputs) as run_id:
         link_run(tracker, run_id, "train-mlflow")
         if not (directory / METRICS).exists():  # Else another flow finished it meanwhile.
-            resources = parameters.model_dump(include=RESOURCES)  # They may change on the way, and are no parameters.
+            resources = parameters.model_dump(include=RESOURCES)  # They may change on the way: not parameters.
             tracker.log(run_id, tags={f"train.{name}": value for name, value in resources.items()})
             if not is_finished(checkpoints, parameters.steps, parameters.max_generated_tokens):
                 require_processes(checkpoints, parameters.nodes * parameters.gpus_per_node)

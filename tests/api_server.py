@@ -162,7 +162,7 @@ class _Listening(ThreadingHTTPServer):
     api: ApiServer
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that gives up is no error of ours."""
+        """A client that gives up is not an error."""
 
 
 @contextmanager

@@ -69,7 +69,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def without_the_users_mirror() -> Iterator[None]:
-    """The tree that real files are read from is no setting of what is tested."""
+    """The tree that real files are read from is not a setting of what is tested."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("ELASTIC_DATA_MIRROR", raising=False)
         yield

@@ -29,7 +29,7 @@ BUDGETS = {"minimal": (4, 6), "low": (16, 8), "medium": (48, 12), "high": (160, 
 
 
 def model_with_levels(directory: Path) -> Path:
-    """The miniature's base with a budgets.json beside it, whose accuracies nobody measured."""
+    """The miniature's base with a budgets.json beside it, whose accuracies were not measured."""
     shutil.copytree(BASE, directory)
     levels = {
         name: Level(

@@ -1,4 +1,4 @@
-"""An engine that takes the time a decoding step takes, on a clock that skips what nobody does: hours of a cluster in
+"""An engine that takes the time a decoding step takes, on a clock that skips idle time: hours of a cluster in
 seconds, and the same hours on every machine."""
 
 from __future__ import annotations

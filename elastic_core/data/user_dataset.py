@@ -51,7 +51,7 @@ class UserDataset:
     origin: str = ""  # where the user had the file
 
     def dataset(self, directory: Path = Path()) -> Dataset:
-        """As an entry like those of the registry; `directory` is that of the records."""
+        """The data set as an entry of the registry; `directory` is that of the records."""
         file = directory / self.file
         read = reads(*filter(None, (self.question, self.answer, self.id)))
         solved = self.form == "problems"

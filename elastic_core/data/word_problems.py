@@ -13,7 +13,7 @@ are the same:
 - `easy` has 2 or 3 operations; `hard` 4 to 6, and one or two sentences whose number does not matter.
 - Amounts stay within 1..40, whose sums a model of 135 million parameters learns from few rows, and halves are whole.
 
-As in the miniature every problem belongs to exactly one split, by a checksum of its question.
+Every problem belongs to exactly one split, as in the miniature, by a checksum of its question.
 """
 
 import random
@@ -69,7 +69,7 @@ class WordProblem:
     solution: str  # with the answer in a box
 
     def row(self) -> dict[str, str]:
-        """As the raw row of a data set: of problems, and of conversations in the alpaca form."""
+        """The raw row of a data set: of problems, and of conversations in the alpaca form."""
         response = f"<think>\n{self.thought}\n</think>\n\n{self.solution}"
         exchange = {"instruction": self.question, "input": "", "output": response}
         return {"question": self.question, "answer": str(self.answer), **exchange}

@@ -69,7 +69,7 @@ class ContinuationMemo:
             return await self.answer(request, seed, turn)
 
     async def answer(self, request: Generate, seed: int, turn: Turn) -> Completion:
-        if request.budget is not None:  # The engine forces tokens of its own: those are no draws.
+        if request.budget is not None:  # The engine forces tokens of its own, which are not draws.
             return await self._draw(request, seed)
         if not request.aside:
             turn.reach(request.prefix)

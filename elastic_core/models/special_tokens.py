@@ -137,7 +137,7 @@ def _thought(tokenizer: Any) -> tuple[str, Thought | None]:
 
 
 def _tell_template(tokenizer: Any, settings: Mapping[str, Any]) -> None:
-    """Give settings of the chat template a default, so that whoever renders it has the same prompt."""
+    """Give settings of the chat template a default, so that every program renders the same prompt."""
     lines = (f"{{%- set {key} = {key} | default({json.dumps(value)}) -%}}" for key, value in settings.items())
     told, templates = "".join(lines), tokenizer.chat_template
     if isinstance(templates, dict):  # By name, such as that for tools.

@@ -89,7 +89,7 @@ def choose_levels(
             limit as far as there are any. A problem counts the same whichever benchmark it is of.
         margin: in [0, 1], of accuracy.
         level: of a certificate: the chance that its promise is broken.
-        only_certified: what is only shown to be within the margin is no reason to choose it.
+        only_certified: a budget that is only shown to be within the margin is not chosen.
         calibration: rows of another table of the model, by which `high` is chosen instead of these.
         with_rules: whether stop rules are candidates too.
 

@@ -1,4 +1,4 @@
-"""How clients ask for less thinking: the fields of a request that name a budget, whoever invented them.
+"""How clients ask for less thinking: the fields of a request that name a budget, in every API's words.
 
 `DIALECTS` is the table. A field that looks like a budget and is not in it is refused (`unread_budget`): vLLM ignores
 fields that it does not know, and the client would rely on a budget that is not kept.
@@ -41,7 +41,7 @@ class Wish(NamedTuple):
 
 
 def _tokens(value: Any) -> Wish:
-    """-1 is no limit for llama.cpp, and up to the model for Gemini."""
+    """-1 means unlimited in llama.cpp, and that the model decides in Gemini."""
     found = read_as(_TOKENS, value, "a whole number of tokens, or -1 for no limit")
     return Wish(True, None if found == -1 else found)
 

@@ -122,7 +122,7 @@ class Levels(_Document):
     rule chooses (`elastic_core.statistics.which_budget`). None where that chooses none, and `high` is the most accurate
     budget that was measured."""
     reads: str = "math"
-    """As what kind of answer a stop rule reads its probes (`elastic_core.rewards.reading`)."""
+    """The kind of answer that a stop rule reads in its probes (`elastic_core.rewards.reading`)."""
     date: datetime.date
     """When the levels were chosen."""
     levels: dict[Effort, Level] = Field(min_length=1)
@@ -148,7 +148,7 @@ class Levels(_Document):
 
     @property
     def offered(self) -> dict[str, Any]:
-        """As parts of a server's configuration."""
+        """The parts of a server's configuration."""
         rules = {effort: level.rule for effort, level in self.levels.items() if level.rule}
         return {"levels": self.budgets, "rules": rules, "reads": self.reads}
 

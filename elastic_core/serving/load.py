@@ -37,7 +37,7 @@ _TRIM = 0.005  # Relative change of the trim by a late response.
 _BOUNDS = 0.25, 4.0  # Of the trim.
 _PACE = 0.02  # How far a response of the longest length moves what is known of the engine's speed.
 _REMEMBERED = 10_000  # Events, by which the time since a request came is looked up.
-_BETTER = 0.01  # In accuracy; less is no reason for another v.
+_BETTER = 0.01  # In accuracy; for less v stays.
 _WINDOW = 1.0  # Over which arrivals are counted, in goals of latency.
 _WINDOW_WITHOUT = 5.0  # In seconds, where there is no such goal.
 

@@ -47,7 +47,7 @@ class Reply:
                 message["reasoning_content"] = message["reasoning"]
             if choice.get("finish_reason"):
                 tally = tallies.get(choice["index"])
-                if tally and tally.finish == "length":  # A call that was cut is no whole one.
+                if tally and tally.finish == "length":  # A call that was cut is not whole.
                     choice["finish_reason"] = "length"
                 choice[KEY] = self._count.told(choice["index"])
         if usage := document.get("usage"):

@@ -44,7 +44,7 @@ class Estimate(NamedTuple):
         return self[:5]
 
     def columns(self, name: str) -> dict[str, float | None]:
-        """As columns of a table: `name`, and its bounds `name`_low and `name`_high, null where they are infinite."""
+        """The columns of a table: `name`, and its bounds `name`_low and `name`_high, null where they are infinite."""
         low, high = (bound if np.isfinite(bound) else None for bound in (self.low, self.high))
         return {name: self.mean, f"{name}_low": low, f"{name}_high": high}
 

@@ -78,7 +78,7 @@ def adaptive(given: StopRule | None = None) -> Strategy:
 
 
 def _solution(trajectory: Trajectory) -> str:
-    """Stands for the answer where nobody reads it."""
+    """Stands for the answer where it is not read."""
     return str(trajectory.response_ids[trajectory.solution_start :])
 
 

@@ -43,7 +43,7 @@ class Reply:
 
     @property
     def tokens(self) -> range:
-        """As many as were sampled; the server does not show their ids."""
+        """So many tokens as were sampled; the server does not show their ids."""
         return range(self.sampled)
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 def chosen_gpus() -> list[str] | None:
-    """Indices or ids that CUDA_VISIBLE_DEVICES names; None when it is unset. As in CUDA, a wrong one ends the list."""
+    """Indices or ids that CUDA_VISIBLE_DEVICES names; None when it is unset. A wrong one ends the list, as in CUDA."""
     value = os.environ.get("CUDA_VISIBLE_DEVICES")
     if value is None:
         return None

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def leaves(values: Mapping[str, Any], *above: str) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Each value that is no table, or an empty one, with its keys from the outermost on."""
+    """Each value that is not a table, or an empty one, with its keys from the outermost on."""
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
             yield from leaves(value, *above, key)

@@ -121,7 +121,7 @@ def sandbox_problems() -> dict[str, str | None]:
 
     from elastic_core.rewards.code.sandbox import sandbox_problem
 
-    # As verl chooses them for its rollout workers.
+    # verl chooses them so for its rollout workers.
     nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0]
     placed = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
     look = ray.remote(num_cpus=0)(sandbox_problem)

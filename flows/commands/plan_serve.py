@@ -73,7 +73,7 @@ def machine_of_sweep(directory: Path, model: str, most_running: int) -> Machine:
 def machine_of_server(address: str, replay: Replay, most_running: int, runs: Path) -> Machine:
     """A server at an address like http://host:8000/v1#MODEL, timed now; it should have no other load."""
     endpoint = named_endpoint("server", address, EndpointParameters(max_requests=most_running), runs)
-    # As long as the table's, of tokens that any model has.
+    # The table's length, of tokens that any model has.
     lengths = replay.prompt_tokens[:_PROMPTS].astype(int).tolist()
     draw = random.Random(0)
     prompts = [[draw.randrange(_TOKENS) for _ in range(length)] for length in lengths]

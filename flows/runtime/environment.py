@@ -99,7 +99,7 @@ def read_variables(file: Path) -> dict[str, str]:
 
 
 def write_variables(file: Path, variables: Mapping[str, str]) -> None:
-    """As lines that `read_variables` and a shell read."""
+    """Lines that `read_variables` and a shell read."""
     write_private(file, "".join(f"{name}={value}\n" for name, value in variables.items()))
 
 

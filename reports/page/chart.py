@@ -109,7 +109,7 @@ def main_chart(priced: pl.DataFrame, settings: Iterable[Setting], unit: str) -> 
         name, scale, outstanding = part["benchmark"][0], _Scale(part["tokens_mean"].to_list()), _outstanding(part)
         points = [_point(cell, scale, models, strategies, advised, unit, outstanding) for cell in part.to_dicts()]
         lines = sorted(_lines(part, scale, models, outstanding), key=lambda line: not line.faint)
-        # As accurate as the cell before, until the next one is reached.
+        # The accuracy of the cell before, until the next one is reached.
         best = part.filter("frontier").sort("tokens_mean").select("tokens_mean", "avg_at_k").rows()
         first, *rest = [(scale.x(tokens), scale.y(accuracy)) for tokens, accuracy in best]
         steps = f"M{first[0]},{first[1]}" + "".join(f"H{x}V{y}" for x, y in rest) + f"H{WIDTH - _RIGHT}"

@@ -53,7 +53,7 @@ def main(benches: Sequence[str]) -> int:
         print(f"== {bench}", flush=True)
         status, skipped[bench] = run(bench)
         failed += [bench] if status else []
-    # A figure in a log must not be cut to the width of a terminal that nobody looks at.
+    # A figure in a log must not be cut to the width of a terminal that is not there.
     Console(soft_wrap=True, width=None if sys.stdout.isatty() else 160).print(figures(since))
     for bench, reasons in skipped.items():
         for reason in reasons:

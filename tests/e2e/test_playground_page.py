@@ -348,7 +348,7 @@ def test_other_names_large_requests_and_files_are_refused(address: str) -> None:
 
 
 def test_more_runs_than_may_queue_are_refused(address: str) -> None:
-    """Two at a time and eight in the queue by default; whoever joins does not wait for an answer here."""
+    """Two at a time and eight in the queue by default; a user who joins does not wait for an answer here."""
     fields = [["levelled"], "12+3=?", "", None, ["unconstrained"], 48, False, 32, False]
     with httpx.Client(base_url=address, trust_env=False, timeout=60) as client:
         answers = [

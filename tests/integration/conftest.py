@@ -19,7 +19,7 @@ def tracker(tmp_path_factory: pytest.TempPathFactory) -> Tracker:
 
 @pytest.fixture(scope="session")
 def started_ray() -> Iterator[tuple[RayCluster, dict[str, str]]]:
-    """A cluster, and the environment of whoever may call it."""
+    """A cluster, and the environment of a process that may call it."""
     with ExitStack() as stack:
         with patch.dict(os.environ):
             cluster = stack.enter_context(local_cluster(cpus=8, gpus=0, object_store_bytes=100 << 20))

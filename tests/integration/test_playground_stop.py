@@ -1,6 +1,6 @@
 """Ctrl-C ends the playground while an engine loads: without waiting for it, and without leaving a process.
 
-No timing decides: here engines never become ready, so that whoever waited for one would never end.
+No timing decides: here engines never become ready, so that waiting for one would never end.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""A full disk and full memory are sentences, whoever met them."""
+"""A full disk and full memory are sentences, in whatever process they were met."""
 
 import sqlite3
 from pathlib import Path

@@ -141,7 +141,7 @@ def test_the_conclusion_says_that_everything_passed_or_what_did_not() -> None:
     others = [record("one"), record("two", "skipped"), record("three", "failed")]
     assert conclusion(others, 3).endswith("; skipped: two; failed: three.")
     told = conclusion([record("one", where="a CPU"), record("two", "skipped", where="a CPU")], 2)
-    assert told.startswith("No GPU was used: of 2 steps 1 passed "), "what ran on a CPU is no evidence"
+    assert told.startswith("No GPU was used: of 2 steps 1 passed "), "what ran on a CPU shows nothing about a GPU"
     assert "0 failed, 1 skipped" in told
 
 

@@ -258,7 +258,7 @@ def test_prefect_takes_the_automation() -> None:
     assert "prefect.flow-run.heartbeat" in automation.trigger.after & automation.trigger.expect
     assert automation.actions[0].model_dump()["state"] == "CRASHED"
     beat = int(services.plan(services.ServicesParameters(), {}).environment["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"])
-    assert automation.trigger.within.total_seconds() >= 3 * beat, "a late heartbeat is no death"
+    assert automation.trigger.within.total_seconds() >= 3 * beat, "a late heartbeat is not a death"
 
 
 def test_prefect_takes_the_deployments() -> None:

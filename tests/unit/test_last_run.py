@@ -1,4 +1,4 @@
-"""Whoever looks at the last run need not repeat its settings."""
+"""A look at the last run needs none of its settings again."""
 
 from pathlib import Path
 

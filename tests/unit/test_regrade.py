@@ -69,7 +69,7 @@ def test_answers_scores_and_statuses_are_rewritten_and_nothing_else(store: Traje
     after = store.read()
     graded = after.select("answer", "score", "grade_status").rows()
     expected = [("4", 1.0, "correct"), ("5", 0.0, "wrong"), (None, 0.0, "no_answer"), (None, 0.0, "truncated")]
-    expected.append((None, 0.0, "no_answer"))  # The model stopped: nobody cut it.
+    expected.append((None, 0.0, "no_answer"))  # The model stopped; it was not cut.
     assert graded == expected * 2
     assert after.drop("answer", "score", "grade_status").equals(before.drop("answer", "score", "grade_status"))
     assert changes.filter(before="wrong").rows() == [

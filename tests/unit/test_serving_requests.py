@@ -165,7 +165,7 @@ def lowered(body: dict[str, Any], left: int | None, kind: Any = "chat", **option
         ({"reasoning_effort": "high", "elastic": {"fixed": True}}, 10, "64+16"),
         ({"reasoning_effort": "high", "elastic": {"fixed": False}}, 10, "10+16"),
         ({"elastic": {"fixed": True}}, 10, "unlimited"),
-        # With a budget these would be refused; a load refuses nobody.
+        # With a budget these would be refused; a load refuses no request.
         ({"ignore_eos": True}, 10, "unlimited"),
         ({"min_tokens": 5}, 10, "unlimited"),
         ({"n": 2, "response_format": {"type": "json_object"}}, 10, "unlimited"),

@@ -53,7 +53,7 @@ def test_what_a_strategy_took_out_again_was_sampled() -> None:
 
 
 def test_forced_tokens_and_turns_can_cost_more_than_they_save() -> None:
-    # A short answer that many texts were forced into, against a longer one that nobody interrupted.
+    # A short answer that many texts were forced into, against a longer one that was not interrupted.
     guided, plain = work(responses([[False] * 4 + ([True] * 6 + [False] * 4) * 3, [False] * 24])).rows(named=True)
     sampled = CostModel(0, 0, 1)
     costs = [pl.DataFrame([row]).select(model.of()).item() for model in (sampled, TOKENS) for row in (guided, plain)]

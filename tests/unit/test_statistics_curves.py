@@ -197,7 +197,7 @@ def solved(accuracies: list[float], num_problems: int, num_samples: int, seed: i
     ],
 )
 def test_a_curve_that_only_looks_like_a_line_is_refuted(accuracies: list[float]) -> None:
-    """The miniature's hard level: R² is 0.89 and 0.94, and its steps and its fall are no line."""
+    """The miniature's hard level: R² is 0.89 and 0.94, and its steps and its fall are not a line."""
     law = fitted(solved(accuracies, 100, 8, seed=1), budgets=[16, 32, 48, 64, 96, 128, 192])
     assert law is not None and law.lack_of_fit is not None
     assert law.r2 > 0.85

@@ -77,7 +77,7 @@ def test_a_response_without_a_budget_must_fit_beside_the_prompt() -> None:
 
 
 def test_a_tokenizer_that_was_only_saved_again_is_the_same(tmp_path: Path) -> None:
-    """As training saves it: transformers writes other fields and other spaces than whoever made the base."""
+    """As training saves it: transformers writes other fields and other spaces than the base's maker."""
     saved = Path(shutil.copytree(BASE, tmp_path / "saved"))
     tokenizer, configuration = saved / "tokenizer.json", saved / "tokenizer_config.json"
     tokenizer.write_text(json.dumps(json.loads(tokenizer.read_text()), indent=4))

@@ -1,6 +1,6 @@
 """A program's share of a machine that has fewer processors than programs.
 
-As many programs run at a time as the machine has processors, whichever processes grade them (`slot`): a training has
+The machine runs at most one program a processor, whichever processes grade them (`slot`): a training has
 several that drive rollouts, and each would start a sandbox for every rollout that has ended. And a program's limits are
 in its own time (`OwnTime`): on a busy machine the same program takes several times as long on the clock on the wall.
 """

@@ -228,7 +228,7 @@ class Sandbox:
     def _end_is_the_programs(self) -> Iterator[None]:
         try:
             yield
-        except (ConnectionError, BlockingIOError) as error:  # Out-of-band bytes make readable, and are no data.
+        except (ConnectionError, BlockingIOError) as error:  # Out-of-band bytes make readable, and are not data.
             raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"it broke its channel: {error}") from error
 
     def _complaint(self) -> str:

@@ -252,7 +252,7 @@ def _rollout(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
         "reward.custom_reward_function.path": "pkg://elastic_core.training.grpo.reward",
         "reward.custom_reward_function.name": "compute_score",
     }
-    if p.tensor_parallel > 1:  # As text, since verl writes it as JSON and omegaconf's tables are none.
+    if p.tensor_parallel > 1:  # Text: verl writes it as JSON, which cannot hold omegaconf's tables.
         overrides[f"+{rollout}.engine_kwargs.vllm.compilation_config"] = json.dumps(NO_FUSED_ALL_REDUCE)
     if p.one_pass:
         processor = installed_runner("cpu" if p.device == "cpu" else "cuda").processor

@@ -84,7 +84,7 @@ def _write_model(checkpoint: Path, family: str, tied: bool, ranks: int) -> None:
     model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
     for ids in _token_ids(ranks).flatten(0, 1):
         log_probs = (model(input_ids=ids).logits / TEMPERATURE).log_softmax(-1)
-        # As verl has it: the last position is scored against the first token, and masked later.
+        # verl has it so: the last position is scored against the first token, and masked later.
         log_probs.gather(-1, ids.roll(-1, -1).unsqueeze(-1)).sum().backward()
     torch.save({name: weight.grad / ranks for name, weight in model.named_parameters()}, checkpoint / _GRADIENTS)
 

@@ -146,7 +146,7 @@ def _training(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
     several = p.nodes > 1
     changed = {
         "budget": _budget(p.budget),
-        # As many updates a step as the preset has, if it has several.
+        # The preset's number of updates a step, if there are several.
         "mini_batch_size": 4 if p.mini_batch_size == p.batch_size else 2,
         "prompt_tokens": min(PROMPT_TOKENS, p.prompt_tokens),
         "nodes": 2 if several else 1,

@@ -1,4 +1,4 @@
-"""Sends what is no data: the grader finds its channel readable, and nothing to read."""
+"""Sends bytes that are not data: the grader finds its channel readable, and nothing to read."""
 
 import socket
 

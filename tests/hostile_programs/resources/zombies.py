@@ -1,4 +1,4 @@
-"""Leaves children that nobody waits for."""
+"""Leaves children that no process waits for."""
 
 import os
 
