@@ -31,7 +31,7 @@ def test_the_cpu_form_passes_and_a_second_call_repeats_nothing(tmp_path: Path) -
     assert first.returncode == 0, first.stdout[-3000:]
     assert "of 9 steps 7 passed in their CPU form, 0 failed, 2 skipped" in first.stdout
     evidence = tmp_path / "gpu-evidence"
-    assert "no evidence" in (evidence / "README.md").read_text()
+    assert "not evidence" in (evidence / "README.md").read_text()
     for name in ("gradients.json", "training/metrics.parquet", "training/train.1.log", "report/report.html"):
         assert (evidence / name).exists()
     second = elastic("gpu-check", runs=tmp_path)
