@@ -34,7 +34,7 @@ def claims_of_the_text(
             found += _of_a_pair(part, benchmark, pair)
             if benchmark == CODEFORCES and expected.rating_gain is not None:
                 found += _of_ratings(ratings, pair, expected.rating_gain)
-    return found
+    return list(dict.fromkeys(found))  # Pairs that share a model share what is claimed of it alone.
 
 
 def _of_the_base(rows: pl.DataFrame, benchmark: str, model: str, expected: Expectations) -> Iterator[Claim]:

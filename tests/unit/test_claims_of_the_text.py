@@ -71,6 +71,12 @@ def test_a_tighter_budget_shortens_thoughts_and_not_solutions(
     assert judged(rows.with_columns(solution_tokens=0), "its solutions are not") == []
 
 
+def test_pairs_that_share_a_model_say_once_what_is_said_of_it_alone() -> None:
+    rows = rates({(model, "separate"): 0.5 for model in ("base", "other", "E1")}).with_columns(solution_budget=1024)
+    found = claims_of_the_text(rows, NO_RATINGS, Expectations(), [PAIR, ("other", "E1")])
+    assert found and len(found) == len(set(found))
+
+
 @pytest.mark.parametrize(("think", "verdict"), [(950, HOLDS), (800, FAILS)])
 def test_thinking_is_most_of_the_tokens_of_the_base(think: int, verdict: Verdict) -> None:
     rows = rates({("base", "unconstrained"): 0.5, ("E1", "unconstrained"): 0.5}, (None,))
