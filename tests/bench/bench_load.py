@@ -1,6 +1,6 @@
 """A server under load: fixed levels, refusing, and less thought instead of a queue; as `elastic serve --latency` does
 it, and as the simulation of `elastic plan serve` predicts it from the same arrivals. Needs a trained miniature with its
-budgets.json, and the table that is of:
+budgets.json in a directory called model, and the table that is of:
 
     python -m tests.bench.bench_load MODEL_DIRECTORY TABLE MODEL_IN_TABLE [--seconds 60] [--simulate-only]
 

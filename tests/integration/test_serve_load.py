@@ -40,6 +40,16 @@ def ask(server: str, headers: dict[str, str] | None = None, **body: Any) -> dict
     return told
 
 
+def test_all_choices_of_a_request_have_the_budget_that_so_many_leave(served: tuple[str, Path]) -> None:
+    body = {"model": "model", "messages": QUESTION, "reasoning_effort": "high", "n": 8}
+    first, second = (
+        httpx.post(f"{served[0]}/v1/chat/completions", json=body, timeout=120).json()["choices"] for _ in range(2)
+    )
+    for choices in (first, second):
+        assert len(choices) == 8 and len({each["elastic"]["budget"] for each in choices}) == 1
+    assert {each["elastic"]["why"] for each in second} == {"load"}
+
+
 def test_budgets_fall_to_the_floor_and_whoever_says_so_keeps_theirs(served: tuple[str, Path]) -> None:
     server, log = served
     with ThreadPoolExecutor(8) as pool:
