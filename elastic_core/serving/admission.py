@@ -87,10 +87,8 @@ class Admission:
 
         def over(plan: Plan | None, tallies: Iterable[Tally], answered: bool) -> None:
             now = time.monotonic()
-            tokens = [each.length for each in tallies]
-            tokens += [0] * (choices - len(tokens))
             governed = plan is not None and answered and not plan.fixed
-            controller.leave(now, now - came if governed else None, tokens)
+            controller.leave(now, now - came if governed else None, [each.length for each in tallies], choices)
             _TRIM.set(controller.trim)
             _OUT_OF_REACH.set(not controller.in_reach)
             if plan is None or not answered:

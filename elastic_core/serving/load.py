@@ -127,16 +127,16 @@ class Controller:
             return self.allocation.upper.think
         return self.allocation.lower.think
 
-    def leave(self, now: float, seconds: float | None, tokens: Sequence[float] = (0.0,)) -> None:
+    def leave(self, now: float, seconds: float | None, tokens: Sequence[float] = (), choices: int = 1) -> None:
         """A request is over. `seconds` are what it took, None where it says nothing: its client left, or it was not to
-        be changed. `tokens` are those of each of its responses."""
+        be changed. `tokens` are those of each response that there was."""
         self._go_on(now)
-        self.open, self._left = self.open - len(tokens), now
-        self._given.add(now, self.allocation.tokens * len(tokens))
+        self.open, self._left = self.open - choices, now
+        self._given.add(now, self.allocation.tokens * choices)
         self._drawn.add(now, sum(tokens))
         if seconds is None or self.goal.latency is None:
             return
-        self._learn_pace(now - seconds, max(tokens))
+        self._learn_pace(now - seconds, max(tokens, default=0.0))
         late = seconds > self.goal.latency
         # What the trim cannot change says nothing of it.
         if self.allocation.price if not late else self.allocation.tokens > self.frontier[0].tokens:

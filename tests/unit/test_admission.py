@@ -115,3 +115,11 @@ def test_a_request_for_four_choices_is_as_much_load_as_four_requests(clock: Any)
 )
 def test_how_many_responses_a_request_asks_for(body: dict[str, Any], expected: int) -> None:
     assert choices(body) == expected
+
+
+def test_as_much_load_leaves_as_came_whatever_the_engine_made_of_the_request(clock: Any) -> None:
+    controller = Controller(GOAL, STEPS, 64)
+    load = Admission(controller)
+    over = load.arrive(choices({"n": 2.0}))  # vLLM reads it as 2.
+    over(served(load, Budget(192, 8), "two"), [SimpleNamespace(length=100)] * 2, True)  # type: ignore[list-item]
+    assert controller.open == 0
