@@ -40,6 +40,7 @@ _REMEMBERED = 10_000  # Events, by which the time since a request came is looked
 _BETTER = 0.01  # In accuracy; for less v stays.
 _WINDOW = 1.0  # Over which arrivals are counted, in goals of latency.
 _WINDOW_WITHOUT = 5.0  # In seconds, where there is no such goal.
+_SEEN = 0.2  # Of the window, at least, so that two requests that come first and together are not many a second.
 
 
 @validated(frozen=True, config=ConfigDict(extra="forbid"))
@@ -71,7 +72,7 @@ class _Rate:
         if self.began is None or now <= self.began:
             return 0.0
         seen = -math.expm1((self.began - now) / self.window)
-        return self.count * math.exp((self.at - now) / self.window) / (self.window * max(seen, 0.5))
+        return self.count * math.exp((self.at - now) / self.window) / (self.window * max(seen, _SEEN))
 
 
 class Controller:

@@ -121,6 +121,13 @@ def test_when_the_load_is_over_everybody_gets_everything_again() -> None:
     assert set(given[2:]) == {3}
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_server_that_starts_under_all_its_load_makes_no_queue_that_stays(seed: int) -> None:
+    """Nearly as much as it answers at the floor, which would take minutes to work off a queue."""
+    seen = replayed(9.5, 60, Elastic(Controller(GOAL, STEPS, 64), THINK), seed=seed)
+    assert (seen.seconds > 3.0).mean() < 0.25
+
+
 def test_tokens_a_second_are_kept_too() -> None:
     limit = 0.6 * 64 / STEPS.at(64)
     goal = Goal(tuple(POINTS), tokens_per_second=limit)
