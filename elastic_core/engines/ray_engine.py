@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
@@ -96,17 +96,14 @@ class RayEngine:
 
     async def _receive(self) -> None:
         while True:
-            news = asyncio.ensure_future(self._actor.collect.remote())
-            try:
-                while not (await asyncio.wait([news], timeout=_CHECK_SECONDS))[0]:
-                    limit, pending = self._parameters.stall_timeout_seconds, len(self._requests.in_flight)
-                    if pending and time.monotonic() - self._last_progress > limit:
-                        raise EngineLost(f"the engine finished none of {pending} requests within {limit:g} s")
-                replies = news.result()
-            finally:
-                news.cancel()
+            replies = await _answer(self._actor.collect.remote(), self._check_progress)
             self._deaths_without_progress, self._last_progress = 0, time.monotonic()
             self._requests.resolve(replies)
+
+    def _check_progress(self) -> None:
+        limit, pending = self._parameters.stall_timeout_seconds, len(self._requests.in_flight)
+        if pending and time.monotonic() - self._last_progress > limit:
+            raise EngineLost(f"the engine finished none of {pending} requests within {limit:g} s")
 
     async def _replace(self, death: Exception) -> None:
         """Start another actor and send it what the dead one had not answered. Raises EngineLost when actors keep dying
@@ -134,6 +131,7 @@ class RayEngine:
     async def _start(self) -> Any:
         import ray
 
+        await asyncio.to_thread(_check_head)
         needed = {"CPU": 1, "GPU": self._parameters.num_gpus}
         waited_for = f"Ray to place an actor with {needed}; the cluster has {ray.cluster_resources()}"
         limit = self._parameters.start_timeout_seconds
@@ -143,9 +141,9 @@ class RayEngine:
         actor = ray.remote(EngineActor).options(**options).remote()
         try:
             async with asyncio.timeout(limit):
-                self.process_id = await actor.process_id.remote()
+                self.process_id = await _answer(actor.process_id.remote())
                 waited_for = f"vLLM to load {self._model} and answer"
-                await actor.start.remote(self._model, self._parameters, self._keeps_budgets)
+                await _answer(actor.start.remote(self._model, self._parameters, self._keeps_budgets))
         except BaseException as error:
             ray.kill(actor)
             if isinstance(error, TimeoutError):
@@ -165,6 +163,35 @@ class RayEngine:
             async with asyncio.timeout(_SHUTDOWN_SECONDS):
                 await actor.shutdown.remote()
         ray.kill(actor)
+
+
+async def _answer(call: Any, check: Callable[[], None] = lambda: None) -> Any:
+    """Of an actor; meanwhile it is looked now and then whether it can still come."""
+    answer = asyncio.ensure_future(call)
+    try:
+        while not (await asyncio.wait([answer], timeout=_CHECK_SECONDS))[0]:
+            check()
+            await asyncio.to_thread(_check_head)
+        return answer.result()
+    finally:
+        answer.cancel()
+
+
+def _check_head() -> None:
+    """EngineLost where Ray's head is not the one that this process belongs to. Ray itself would wait for that without
+    end, and other questions about the cluster would abort the process (2.60)."""
+    import ray
+    from ray.experimental.internal_kv import _internal_kv_exists
+
+    try:
+        _internal_kv_exists("elastic")
+    except ray.exceptions.AuthenticationError as error:
+        if "WrongClusterID" not in str(error):
+            raise
+        raise EngineLost(
+            "Ray's head was started anew, and does not know this run; start Ray again on the other nodes too, and "
+            "give the same command again"
+        ) from None
 
 
 @asynccontextmanager

@@ -23,6 +23,7 @@ from elastic_core.strategies.base import Completion, Generate
 _PROMPT_TOKENS, _PROMPTS = 32, 8  # Of the requests that the engine is timed with.
 _PRICE = Gauge("elastic_token_price", "Accuracy that one more token a response would buy; 0 where there is enough.")
 _TRIM = Gauge("elastic_goal_trim", "What the goal is multiplied by, so that few responses are late.")
+_TURNS = Counter("elastic_turns", "Times that a new request went before all that waited, as it would have been late.")
 _OUT_OF_REACH = Gauge("elastic_goal_out_of_reach", "1 while the goal is not kept even with the floor.")
 _GIVEN = Histogram(
     "elastic_budget_given",
@@ -76,19 +77,26 @@ class Admission:
         """Tokens that the load leaves for the thought of a request that has come; None where there are enough."""
         return None if self._controller is None else self._controller.most()
 
+    @property
+    def priority(self) -> int:
+        """In the engine, of a request that has come; the lower is drawn first."""
+        return 0 if self._controller is None else self._controller.turns.turn
+
     def arrive(self, choices: int = 1) -> Callable[[Plan | None, Iterable[Tally], bool], None]:
         """A request for so many choices has come. Returns what is to be called when it is over: with its plan, None
         where it was refused, the tokens of its choices, and whether it was answered."""
         controller, came = self._controller, time.monotonic()
         if controller is None:
             return lambda plan, tallies, answered: None
-        controller.arrive(came, choices)
+        turn = self.priority
+        ticket = controller.arrive(came, choices)
         _PRICE.set(controller.allocation.price)
+        _TURNS.inc(turn - ticket.turn)
 
         def over(plan: Plan | None, tallies: Iterable[Tally], answered: bool) -> None:
             now = time.monotonic()
             governed = plan is not None and answered and not plan.fixed
-            controller.leave(now, now - came if governed else None, [each.length for each in tallies], choices)
+            controller.leave(ticket, now, now - came if governed else None, [each.length for each in tallies])
             _TRIM.set(controller.trim)
             _OUT_OF_REACH.set(not controller.in_reach)
             if plan is None or not answered:

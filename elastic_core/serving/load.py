@@ -6,14 +6,15 @@ there. How it follows from the load:
 1. To end a response of v tokens (the 95th percentile of a budget) within the goal g, a token may take g / v seconds.
 2. The engine was timed: so many responses may run at that speed, and together they draw so many tokens a second. Each
    response that is over moves what is known of its pace.
-3. Divided by the requests that arrive in a second, that is what a response may take. (Where more are open than arrive
-   within g, there is a backlog, and the open ones over g count instead.)
+3. What waits for a place has its part of what is drawn within g. The rest, divided by the requests that arrive within
+   g, is what a response may take. A rise of the arrivals that chance does not make is believed at once.
 4. It is spent on the frontier of the budgets that are no longer than v (`allocate`), and v is chosen for the accuracy.
 5. g is trimmed by what is seen: a response that is late lowers it, one in time raises it by a fiftieth of that, so that
    it rests where one in fifty is late, and bursts leave it within one in twenty. A server without requests forgets it.
+6. A request that would be late even at the least goes before all that wait (`Turns`).
 
-There is no loop from the engine's load back to the budgets, which could oscillate: what arrives does not depend on what
-is given. Pace and trim are slow, and v is left only for one that is clearly better.
+What is given counts as waiting from that moment, so the budgets that follow do not swing about what is right. Pace and
+trim are slow, and v is left only for one that is clearly better.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from pydantic.dataclasses import dataclass as validated
 
 from elastic_core.engines.latency import Steps
 from elastic_core.serving.frontier import Allocation, Point, allocate, frontier
+from elastic_core.serving.turns import Ticket, Turns
 
 FEWEST = 3  # Budgets that a server needs to choose from.
 LATE = 0.05  # Share of responses that may take longer than the goal.
@@ -40,6 +42,9 @@ _REMEMBERED = 10_000  # Events, by which the time since a request came is looked
 _BETTER = 0.01  # In accuracy; for less v stays.
 _WINDOW = 1.0  # Over which arrivals are counted, in goals of latency.
 _WINDOW_WITHOUT = 5.0  # In seconds, where there is no such goal.
+_QUICK = 0.1  # Of the window, over which a rise is seen soon:
+_CHANCE = 3.0  # where it is by more standard deviations than chance makes,
+_BUSY = 0.75  # and so much of what the engine draws in time at the largest budget runs.
 _SEEN = 0.2  # Of the window, at least, so that two requests that come first and together are not many a second.
 
 
@@ -69,7 +74,7 @@ class _Rate:
 
     def value(self, now: float) -> float:
         """0 before the second event."""
-        if self.began is None or now <= self.began:
+        if self.began is None or (now <= self.began and self.count <= 1):
             return 0.0
         seen = -math.expm1((self.began - now) / self.window)
         return self.count * math.exp((self.at - now) / self.window) / (self.window * max(seen, _SEEN))
@@ -93,30 +98,51 @@ class Controller:
         self._steps, self._most_running = steps, most_running
         window = _WINDOW * goal.latency if goal.latency else _WINDOW_WITHOUT
         self._arrivals, self._given, self._drawn = _Rate(window), _Rate(window), _Rate(window)
+        self._lately = _Rate(_QUICK * window)
         self._top = len(points) - 1
         self._owed = 0.0
         self._times, self._clock = list[float](), list[float]()
-        self.open = 0
+        self.turns = Turns(most_running)
         self._left = -math.inf
         self.trim = self.pace = 1.0
         self.allocation = Allocation(self.frontier[-1], self.frontier[-1], 1.0, 0.0)
 
-    def arrive(self, now: float, choices: int = 1) -> None:
+    def arrive(self, now: float, choices: int = 1) -> Ticket:
         """A request for so many responses has come, at `now` seconds of a clock that does not go back."""
-        if not self.open and self.goal.latency and now - self._left > self.goal.latency:
+        latency, turns = self.goal.latency, self.turns
+        if not turns.running and latency and now - self._left > latency:
             self.trim = 1.0  # What was seen was of a load that is over.
         self._go_on(now)
-        self.open += choices
         self._arrivals.add(now, choices)
+        self._lately.add(now, choices)
         rate = self._arrivals.value(now)
-        if self.goal.latency is not None:
-            rate = max(rate, self.open / self.goal.latency)
+        if latency is not None:
+            if self._has_risen(rate, now):
+                rate = self._lately.value(now)
+            if turns.waiting and not self._is_in_time(self.points[0], rate):
+                turns.next()
         found = [self._under(place, rate) for place in range(len(self._frontiers))]
         best = max(range(len(found)), key=lambda place: found[place].accuracy)
         if found[best].accuracy > found[self._top].accuracy + _BETTER:
             self._top = best
         chosen = found[self._top]
         self.allocation = chosen._replace(price=allocate(self.frontier, chosen.tokens).price)
+        return turns.enter(now, chosen.tokens * choices, choices)
+
+    def _is_in_time(self, point: Point, rate: float) -> bool:
+        """Whether a request that comes now could end within the goal, after those that wait."""
+        assert self.goal.latency is not None
+        step = self.pace * self._steps.at(self._most_running) / self._free(rate)
+        return step * (self.turns.waiting / self._most_running + point.tokens_p95) <= self.goal.latency
+
+    def _has_risen(self, rate: float, now: float) -> bool:
+        """Whether more came lately than chance makes of this rate, and too many run to have the largest budget all."""
+        assert self.goal.latency is not None
+        fitting = self._steps.running_at(self.goal.latency / self.points[-1].tokens_p95 / self.pace)
+        if self.turns.running < _BUSY * min(self._most_running, fitting):
+            return False
+        span = 2 * self._lately.window  # As a window that forgets exponentially varies like one of twice its length.
+        return (self._lately.value(now) - rate) * span > _CHANCE * math.sqrt(rate * span + 1)
 
     def most(self) -> int | None:
         """Tokens of the next request's thought; None where there is enough for all."""
@@ -128,16 +154,19 @@ class Controller:
             return self.allocation.upper.think
         return self.allocation.lower.think
 
-    def leave(self, now: float, seconds: float | None, tokens: Sequence[float] = (), choices: int = 1) -> None:
+    def leave(self, ticket: Ticket, now: float, seconds: float | None, tokens: Sequence[float] = ()) -> None:
         """A request is over. `seconds` are what it took, None where it says nothing: its client left, or it was not to
         be changed. `tokens` are those of each response that there was."""
         self._go_on(now)
-        self.open, self._left = self.open - choices, now
-        self._given.add(now, self.allocation.tokens * choices)
+        self._left = now
+        self.turns.leave(now, ticket)
+        self._given.add(now, ticket.tokens)
         self._drawn.add(now, sum(tokens))
-        if seconds is None or self.goal.latency is None:
+        if seconds is None or self.goal.latency is None or ticket.began is None:
             return
-        self._learn_pace(now - seconds, max(tokens, default=0.0))
+        self._learn_pace(ticket.began, max(tokens, default=0.0))
+        if ticket.turn != self.turns.turn:
+            return  # Others went before it.
         late = seconds > self.goal.latency
         # What the trim cannot change says nothing of it.
         if self.allocation.price if not late else self.allocation.tokens > self.frontier[0].tokens:
@@ -145,16 +174,17 @@ class Controller:
             change = -_TRIM if late else _TRIM * _AIM / (1 - _AIM)
             self.trim = min(high, max(low, self.trim * math.exp(change)))
 
+    def _free(self, rate: float) -> float:
+        """Of the engine's time; the rest takes what requests begin with."""
+        return max(0.2, 1 - rate * self._steps.request)
+
     def _go_on(self, now: float) -> None:
         """The clock that goes by the timing: tokens that a response which is drawn all the time has by now."""
+        passed = 0.0
         if self._times:
-            running = min(max(1, self.open), self._most_running)
-            share = running / max(1, self.open)  # Of the open ones; the others wait.
-            free = max(0.2, 1 - self._arrivals.value(now) * self._steps.request)
-            passed = free * share * (now - self._times[-1]) / self._steps.at(running)
-            self._clock.append(self._clock[-1] + passed)
-        else:
-            self._clock.append(0.0)
+            step = self._steps.at(min(max(1, self.turns.running), self._most_running))
+            passed = self._free(self._arrivals.value(now)) * (now - self._times[-1]) / step
+        self._clock.append((self._clock[-1] if self._clock else 0.0) + passed)
         self._times.append(now)
         if len(self._times) > 2 * _REMEMBERED:
             del self._times[:_REMEMBERED], self._clock[:_REMEMBERED]
@@ -174,15 +204,17 @@ class Controller:
             low, high = (rate, high) if self.tokens(point.tokens_p95, rate) >= point.tokens else (low, rate)
         return low
 
-    def tokens(self, longest: float, rate: float, trim: float = 1.0) -> float:
-        """That a response may take, where so many tokens are to end within the goal and so many requests come."""
+    def tokens(self, longest: float, rate: float, trim: float = 1.0, waiting: float = 0.0) -> float:
+        """That a response may take, where so many tokens are to end within the goal, so many requests come, and what
+        waits is to take so many tokens."""
         most = math.inf if self.goal.tokens_per_second is None else self.goal.tokens_per_second / max(rate, 1e-9)
         if self.goal.latency is None:
             return most
         free = max(0.0, 1 - rate * self._steps.request)  # Of the time; the rest takes what requests begin with.
         speed = free / self.pace  # Of the engine, in that at which it was timed.
         running = min(self._most_running, self._steps.running_at(speed * trim * self.goal.latency / longest))
-        return min(most, 0.0 if running < 1 else speed * running / self._steps.at(running) / max(rate, 1e-9))
+        drawn = 0.0 if running < 1 else speed * running / self._steps.at(running)
+        return min(most, max(0.0, drawn - waiting / self.goal.latency) / max(rate, 1e-9))
 
     @property
     def in_reach(self) -> bool:
@@ -196,4 +228,4 @@ class Controller:
             # What responses take beside what their budgets took when they were measured.
             drawn, given = self._drawn.value(self._drawn.at), self._given.value(self._given.at)
             rate *= drawn / given if drawn and given else 1.0
-        return allocate(vertices, self.tokens(longest, rate, self.trim))
+        return allocate(vertices, self.tokens(longest, rate, self.trim, self.turns.waiting))

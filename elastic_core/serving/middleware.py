@@ -138,7 +138,7 @@ class Budgets:
                 return {"type": "http.disconnect"}
             try:
                 document = parse(body)
-                over = self._admission.arrive(choices(document))
+                over, count.priority = self._admission.arrive(choices(document)), self._admission.priority
                 found = plan(kind, document, served.config, served.markers, self._admission.most_thought, fixed)
                 edited = found.dump()
             except Refused as error:

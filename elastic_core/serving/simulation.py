@@ -1,13 +1,12 @@
 """A server under load, without the server: discrete events, with the lengths and scores of responses that a table has.
 
 All responses that are drawn at once go on at the same pace, which `Steps` gives for their number; the prompt of a new
-one holds up all others. Requests wait in their order for one of the engine's places.
+one holds up all others. Requests wait in their turns for one of the engine's places.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,6 +17,7 @@ import polars as pl
 from elastic_core.engines.latency import Steps
 from elastic_core.serving.frontier import Point
 from elastic_core.serving.load import Controller
+from elastic_core.serving.turns import Ticket
 from elastic_core.statistics.which_budget import SERVED
 
 COLUMNS = (
@@ -89,14 +89,14 @@ class Fixed:
     def __init__(self, place: int, most_open: float = float("inf")) -> None:
         self._place, self._most_open, self._open = place, most_open, 0
 
-    def arrive(self, now: float) -> int | None:
-        """The place of the budget that a new request gets, None where it is refused."""
+    def arrive(self, now: float) -> tuple[int, Ticket] | None:
+        """The place of the budget that a new request gets and its turn, None where it is refused."""
         if self._open >= self._most_open:
             return None
         self._open += 1
-        return self._place
+        return self._place, Ticket(0, 0.0)
 
-    def leave(self, now: float, seconds: float, tokens: float) -> None:
+    def leave(self, ticket: Ticket, now: float, seconds: float, tokens: float) -> None:
         """A request is over, after so long."""
         self._open -= 1
 
@@ -108,13 +108,13 @@ class Elastic:
         self._controller, self._places = controller, {each: place for place, each in enumerate(think)}
         self._largest = self._places[max(each.think for each in controller.goal.points)]
 
-    def arrive(self, now: float) -> int | None:
-        self._controller.arrive(now)
+    def arrive(self, now: float) -> tuple[int, Ticket]:
+        ticket = self._controller.arrive(now)
         most = self._controller.most()
-        return self._largest if most is None else self._places[most]
+        return self._largest if most is None else self._places[most], ticket
 
-    def leave(self, now: float, seconds: float, tokens: float) -> None:
-        self._controller.leave(now, seconds, [tokens])
+    def leave(self, ticket: Ticket, now: float, seconds: float, tokens: float) -> None:
+        self._controller.leave(ticket, now, seconds, [tokens])
 
 
 Policy = Fixed | Elastic  # What a server does with requests.
@@ -166,7 +166,8 @@ def _one(times: np.ndarray, samples: np.ndarray, replay: Replay, machine: Machin
     seconds, place = np.full(count, np.inf), np.full(count, -1)
     tokens, score = np.zeros(count), np.zeros(count)
     running: list[tuple[float, int]] = []  # By the pace's clock at which they end.
-    waiting: deque[int] = deque()
+    waiting: list[tuple[int, int]] = []  # By turn, and then by arrival.
+    tickets = dict[int, Ticket]()
     clock = now = 0.0  # Tokens that a response that runs all the time has by now; seconds.
     held = 0.0  # Seconds that prompts still hold up the engine.
 
@@ -193,20 +194,20 @@ def _one(times: np.ndarray, samples: np.ndarray, replay: Replay, machine: Machin
             clock, request = heapq.heappop(running)
             now, held = end, 0.0
             seconds[request] = now - times[request]
-            policy.leave(now, seconds[request], tokens[request])
+            policy.leave(tickets.pop(request), now, seconds[request], tokens[request])
             if waiting:
-                begin(waiting.popleft())
+                begin(heapq.heappop(waiting)[1])
 
     for request, time in enumerate(times):
         go_on(float(time))
         given = policy.arrive(now)
         if given is None:
             continue
-        place[request] = given
-        tokens[request], score[request] = (each[samples[request], given] for each in (replay.tokens, replay.scores))
+        place[request], tickets[request] = given
+        tokens[request], score[request] = (each[samples[request], given[0]] for each in (replay.tokens, replay.scores))
         if len(running) < machine.most_running:
             begin(request)
         else:
-            waiting.append(request)
+            heapq.heappush(waiting, (tickets[request].turn, request))
     go_on(float("inf"))
     return Seen(np.asarray(times), seconds, place, tokens, score)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 from tests.served import BUDGETS, elastic_serve, model_with_levels
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+FIXED = {"reasoning_effort": "high", "elastic": {"fixed": True}}
 QUESTION = [{"role": "user", "content": "36+6-4+8=?"}]
 
 
@@ -73,3 +76,30 @@ def test_budgets_fall_to_the_floor_and_whoever_says_so_keeps_theirs(served: tupl
     metrics = httpx.get(f"{server}/metrics").text
     assert 'elastic_budget_given_bucket{le="16.0",level="high"}' in metrics and "elastic_token_price" in metrics
     assert "a step takes" in log.read_text()
+
+
+def test_the_engine_draws_by_priority_where_responses_have_a_goal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path / "runs"))
+    sizes = ("--set", "engine.max_model_len=512", "--set", "engine.max_num_seqs=1")
+    model = model_with_levels(tmp_path / "model")
+    with elastic_serve(model, tmp_path / "log", "--latency", "60", "--floor", "low", *sizes) as (server, _):
+        over = asyncio.run(_in_turn(server, [0] * 40 + [-1]))
+        assert "elastic_turns_total 0.0" in httpx.get(f"{server}/metrics").text
+    assert sum(each < over[-1] for each in over) < 20
+
+
+async def _in_turn(server: str, priorities: list[int]) -> list[float]:
+    """When requests of these priorities were over; they are sent one after the other."""
+    over = [0.0] * len(priorities)
+
+    async def one(client: httpx.AsyncClient, number: int) -> None:
+        await asyncio.sleep(0.01 * number)
+        body = {"model": "model", "messages": QUESTION, "seed": number, "priority": priorities[number]}
+        (await client.post(f"{server}/v1/chat/completions", json=body | FIXED)).raise_for_status()
+        over[number] = time.perf_counter()
+
+    async with httpx.AsyncClient(timeout=300, limits=httpx.Limits(max_connections=None)) as client:
+        await asyncio.gather(*(one(client, number) for number in range(len(priorities))))
+    return over

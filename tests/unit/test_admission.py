@@ -63,6 +63,14 @@ def test_a_crowd_gets_less_and_is_told_why(clock: Any) -> None:
     assert 200 * 0.3 <= right < 200 * 0.9
 
 
+def test_a_request_that_would_be_late_goes_before_those_that_wait(clock: Any) -> None:
+    load = Admission(Controller(GOAL, STEPS, 64))
+    assert load.priority == 0
+    for _ in range(1000):
+        load.arrive()
+    assert load.priority < 0 and metric("elastic_turns_total") == -load.priority
+
+
 def test_who_leaves_or_is_refused_is_no_load_any_more(clock: Any) -> None:
     controller = Controller(GOAL, STEPS, 64)
     load = Admission(controller)
@@ -70,7 +78,7 @@ def test_who_leaves_or_is_refused_is_no_load_any_more(clock: Any) -> None:
         over = load.arrive()
         clock.seconds += 100.0
         over(plan, [], answered)
-    assert (controller.open, controller.trim) == (0, 1.0)
+    assert (controller.turns.running, controller.trim) == (0, 1.0)
     assert metric("elastic_in_time_total", level="left") == 0
 
 
@@ -89,11 +97,11 @@ def test_a_request_for_four_choices_is_as_much_load_as_four_requests(clock: Any)
         controller = Controller(GOAL, STEPS, 64)
         load = Admission(controller)
         ends = [(load.arrive(choices_each), served(load, Budget(192, 8), "several")) for _ in range(requests)]
-        assert controller.open == requests * choices_each
+        assert controller.turns.running == 64
         clock.seconds += 2.0
         for over, plan in ends:
             over(plan, [SimpleNamespace(length=100)] * choices_each, True)  # type: ignore[list-item]
-        assert controller.open == 0
+        assert controller.turns.running == 0
         return controller
 
     one, four = given(200, 1), given(50, 4)
@@ -122,4 +130,4 @@ def test_as_much_load_leaves_as_came_whatever_the_engine_made_of_the_request(clo
     load = Admission(controller)
     over = load.arrive(choices({"n": 2.0}))  # vLLM reads it as 2.
     over(served(load, Budget(192, 8), "two"), [SimpleNamespace(length=100)] * 2, True)  # type: ignore[list-item]
-    assert controller.open == 0
+    assert controller.turns.running == 0

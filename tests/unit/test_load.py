@@ -58,15 +58,18 @@ def test_a_frontier_needs_its_vertices_alone() -> None:
     assert frontier([*POINTS, below]) == tuple(POINTS)
 
 
-def replayed(load: float, seconds: float, policy: Policy, burstiness: float = 1.0, seed: int = 0) -> Seen:
-    """Of requests at `load` times what the engine answers at the largest budget."""
+def replayed(
+    load: float, seconds: float, policy: Policy, burstiness: float = 1.0, seed: int = 0, before: float = 0.0
+) -> Seen:
+    """Of requests at `load` times what the engine answers at the largest budget, after so many seconds at a fifth."""
     full = 64 / STEPS.at(64) / POINTS[-1].tokens
-    times = arrivals(load * full, seconds, seed, burstiness)
+    little, much = arrivals(0.2 * full, before, seed), arrivals(load * full, seconds, seed, burstiness)
+    times = np.concatenate([little, before + much])
     lengths = np.random.default_rng(seed).uniform(0.8, 1.2, (1000, 1)) * np.array([each.tokens for each in POINTS])
     right = np.random.default_rng(seed).random((1000, 1)) < np.array([each.accuracy for each in POINTS])
     replay = Replay(np.array(THINK), lengths, right.astype(float), np.full(1000, 10))
     samples = np.random.default_rng(seed + 1).integers(1000, size=len(times))
-    return simulate(times, samples, replay, MACHINE, [policy])
+    return simulate(times, samples, replay, MACHINE, [policy]).after(before)
 
 
 def test_with_little_to_do_everybody_gets_what_was_asked_for() -> None:
@@ -115,17 +118,27 @@ def test_when_the_load_is_over_everybody_gets_everything_again() -> None:
     assert set(replayed(2.5, 60, policy).place[-50:]) != {3}
     now, given = 200.0, []
     for _ in range(20):
-        given.append(policy.arrive(now))
+        place, ticket = policy.arrive(now)
+        given.append(place)
         now += 2.0
-        policy.leave(now, 1.0, 200.0)
+        policy.leave(ticket, now, 2.0, 200.0)
     assert set(given[2:]) == {3}
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_server_that_starts_under_all_its_load_makes_no_queue_that_stays(seed: int) -> None:
-    """Nearly as much as it answers at the floor, which would take minutes to work off a queue."""
-    seen = replayed(9.5, 60, Elastic(Controller(GOAL, STEPS, 64), THINK), seed=seed)
-    assert (seen.seconds > 3.0).mean() < 0.25
+@pytest.mark.parametrize("before", [0.0, 20.0])
+def test_nearly_as_much_as_the_floor_takes_makes_no_queue_that_stays(before: float, seed: int) -> None:
+    """Whether it comes to a server that starts, or to one that had little to do: a queue would take minutes to go."""
+    seen = replayed(9.5, 60, Elastic(Controller(GOAL, STEPS, 64), THINK), seed=seed, before=before)
+    assert (seen.seconds > 3.0).mean() < 0.02
+
+
+@pytest.mark.parametrize("over", [1.1, 1.5])
+def test_beyond_the_floor_as_many_are_in_time_as_the_engine_answers(over: float) -> None:
+    load = over * POINTS[-1].tokens / POINTS[0].tokens
+    seen = replayed(load, 60, Elastic(Controller(GOAL, STEPS, 64), THINK)).after(10)
+    assert (seen.seconds <= 3.0).mean() > 0.9 / over
+    assert (replayed(load, 60, Fixed(0)).after(10).seconds <= 3.0).mean() < 0.5 / over
 
 
 def test_tokens_a_second_are_kept_too() -> None:

@@ -1,0 +1,75 @@
+"""Who waits for whom: requests as an engine takes them, in turns, and within one in the order of arrival.
+
+In that order alone, a backlog longer than the goal makes everybody late until it is worked off, which at the engine's
+limit is never. A request that would be late opens a new turn instead, and goes before all that wait; they are late in
+any case, and are drawn when there is room.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+
+@dataclass
+class Ticket:
+    """Of a request. The engine takes a lower `turn` first. `tokens` are those that its responses, so many `choices`,
+    are expected to take together; it began to draw them at `began`, None while it waits."""
+
+    turn: int
+    tokens: float
+    choices: int = 1
+    began: float | None = None
+    over: bool = False
+
+
+class Turns:
+    """Of a server that draws so many responses at once.
+
+    Attributes:
+        turn: of what comes now.
+        running: responses.
+        waiting: tokens of the requests of this turn that have no place yet.
+    """
+
+    def __init__(self, most_running: int) -> None:
+        self.turn = self.running = 0
+        self.waiting = 0.0
+        self._most_running = most_running
+        self._queue = list[tuple[int, int, Ticket]]()
+        self._number = 0
+
+    def enter(self, now: float, tokens: float, choices: int) -> Ticket:
+        """A request has come."""
+        ticket = Ticket(self.turn, tokens, choices)
+        self._number += 1
+        heapq.heappush(self._queue, (ticket.turn, self._number, ticket))
+        self.waiting += tokens
+        self._begin(now)
+        return ticket
+
+    def leave(self, now: float, ticket: Ticket) -> None:
+        """It is over, whether it had begun or not."""
+        ticket.over = True
+        if ticket.began is None:
+            self._has_left(ticket)
+        else:
+            self.running -= ticket.choices
+        self._begin(now)
+
+    def next(self) -> None:
+        """What comes from now on goes before what waits."""
+        self.turn, self.waiting = self.turn - 1, 0.0
+
+    def _begin(self, now: float) -> None:
+        while self._queue and (self.running < self._most_running or self._queue[0][2].over):
+            *_, ticket = heapq.heappop(self._queue)
+            if not ticket.over:
+                ticket.began = now
+                self.running += ticket.choices
+                self._has_left(ticket)
+
+    def _has_left(self, ticket: Ticket) -> None:
+        """The queue."""
+        if ticket.turn == self.turn:
+            self.waiting = max(0.0, self.waiting - ticket.tokens)
