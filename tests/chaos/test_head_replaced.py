@@ -1,0 +1,114 @@
+"""Ray's head dies and is back at once, as a service of systemd would be: engines that are waited for are said to be
+lost, as Ray itself would let the driver wait without end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from elastic_core.system.network import free_ports
+from elastic_core.system.processes import kill_tree
+from tests.served import BASE
+
+DRIVER = """
+import asyncio, sys
+import ray
+from elastic_core.engines.base import EngineLost
+from elastic_core.engines.parameters import EngineParameters
+from elastic_core.engines.ray_engine import RayEngine
+from elastic_core.strategies.base import Generate, Sampling
+
+address, model, places = sys.argv[1:]
+ray.init(address, log_to_driver=False)
+
+@ray.remote(num_cpus=1)
+class Holder:
+    def held(self):
+        return True
+
+holders = [Holder.remote() for _ in range(2 - int(places))]
+ray.get([each.held.remote() for each in holders])
+
+async def main():
+    async with RayEngine(model, EngineParameters(max_model_len=128, device="cpu")) as engine:
+        print("waits", flush=True)
+        await asyncio.sleep(20)
+        await engine.generate(Generate((1,), 100, (), Sampling()), 0)
+
+print("waits", flush=True)
+try:
+    asyncio.run(main())
+except EngineLost as error:
+    print(error, flush=True)
+"""
+
+
+@pytest.fixture
+def head() -> Iterator[Head]:
+    directory = Path("/tmp") / f"er-{os.getpid()}"  # Paths of sockets below it have to be short.
+    head = Head(directory)
+    try:
+        head.start()
+        yield head
+    finally:
+        head.stop()
+        shutil.rmtree(directory)
+
+
+class Head:
+    def __init__(self, directory: Path) -> None:
+        self._directory, (self._port,) = directory, free_ports(1)
+        self.address = f"127.0.0.1:{self._port}"
+        self.environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
+        directory.mkdir(mode=0o700)
+
+    def start(self) -> None:
+        log = self._directory / "log"
+        with log.open("wb") as output:
+            self._process = psutil.Popen(
+                [
+                    *("ray", "start", "--head", "--block", f"--port={self._port}", "--include-dashboard=false"),
+                    *("--num-cpus=2", f"--temp-dir={self._directory / 'ray'}", "--disable-usage-stats"),
+                ],
+                env=self.environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        until = time.monotonic() + 120
+        while "Ray runtime started" not in log.read_text():
+            assert time.monotonic() < until and self._process.poll() is None, log.read_text()
+            time.sleep(0.5)
+
+    def stop(self) -> None:
+        kill_tree(self._process.pid)
+        self._process.wait()
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("places", [0, 1], ids=["waits for a place", "runs"])
+def test_an_engine_is_lost_with_its_head(head: Head, places: int) -> None:
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, head.address, str(BASE), str(places)],
+        env=head.environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert driver.stdout is not None
+    lines = iter(driver.stdout.readline, "")
+    for _ in range(1 + places):
+        assert next(line for line in lines if line == "waits\n")
+    time.sleep(2)
+    head.stop()
+    head.start()
+    began = time.monotonic()
+    text, _ = driver.communicate(timeout=120)
+    assert "Ray's head was started anew" in text
+    assert time.monotonic() - began < 100, "start_timeout_seconds is 900"
