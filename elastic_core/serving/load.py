@@ -38,7 +38,7 @@ _AIM = 0.02  # Of which so many are to: more right answers come in time than wit
 _TRIM = 0.005  # Relative change of the trim by a late response.
 _BOUNDS = 0.25, 4.0  # Of the trim.
 _PACE = 0.02  # How far a response of the longest length moves what is known of the engine's speed.
-_REMEMBERED = 10_000  # Events, by which the time since a request came is looked up.
+_REMEMBERED = 10_000  # Events, by which the time since a response began is looked up.
 _BETTER = 0.01  # In accuracy; for less v stays.
 _WINDOW = 1.0  # Over which arrivals are counted, in goals of latency.
 _WINDOW_WITHOUT = 5.0  # In seconds, where there is no such goal.
@@ -121,6 +121,7 @@ class Controller:
                 rate = self._lately.value(now)
             if turns.waiting and not self._is_in_time(self.points[0], rate):
                 turns.next()
+            rate = max(rate, turns.running / latency)  # More would be late; an engine may draw fewer than it was told.
         found = [self._under(place, rate) for place in range(len(self._frontiers))]
         best = max(range(len(found)), key=lambda place: found[place].accuracy)
         if found[best].accuracy > found[self._top].accuracy + _BETTER:
