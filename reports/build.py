@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,7 @@ class _Found:
 class _Budgets:
     """What budgets cost in each unit, and of the `unit` that they are compared by: those that are advised or chosen,
     the cells with their cost, the best `under` a limit, the cheapest `within` so many points; and what `to_set` for the
-    model that the report advises `on`."""
+    model that the report advises `on`, with the `choices` that it has on each benchmark."""
 
     def __init__(self, sources: ReportSources, found: _Found) -> None:
         summary, margin = found.summary, sources.parameters.margin / 100
@@ -155,14 +156,16 @@ class _Budgets:
         of_unit = self.models[self.unit]
         self.advised = budget_advice(found.problems, of_unit[found.first_model], margin)
         guessed = guesses(sources.problems.values())
-        choices = choose_budgets(self.advised, found.problems, guessed)
-        self.chosen = advised_budgets(self.advised, choices)
+        picked = choose_budgets(self.advised, found.problems, guessed)
+        self.chosen = advised_budgets(self.advised, picked)
         self.priced = cost_tables.priced(summary, self.costs[self.unit])
         self.under = best_under(found.problems, of_unit)
         self.within = cheapest_within(self.advised, found.problems, guessed)
         self.on = main_model(summary["model"])
         self.stopping = _stopping(found.rows, self.on, of_unit[self.on])
-        self.to_set = sentences.settings(choices, summary, self.on, margin, self.unit)
+        self.to_set = sentences.settings(picked, summary, self.on, margin, self.unit)
+        beside = partial(budget_tables.side_by_side, self.under, self.within, self.unit, model=self.on)
+        self.choices = {each.benchmark: beside(each.benchmark) for each in self.to_set}
 
 
 def _stopping(rows: pl.DataFrame, on: str, model: CostModel) -> pl.DataFrame:
@@ -200,12 +203,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         brief=sentences.brief(found.problems, budgets.to_set, responses),
         settings=budgets.to_set,
         unit=budgets.unit,
-        choices={
-            each.benchmark: budget_tables.side_by_side(
-                budgets.under, budgets.within, budgets.unit, each.benchmark, budgets.on
-            )
-            for each in budgets.to_set
-        },
+        choices=budgets.choices,
         verdict=" ".join(told),
         advice=sentences.not_told(budgets.advised, budgets.on),
         coverage=" ".join(filter(None, [sentences.coverage(requested, sources.asked), sentences.left_out(whole)])),

@@ -60,18 +60,12 @@ _READ = (
     "answer", "score", "solution_logprob", "grade_status", *WORK,
 )  # fmt: skip
 
+_COUNTS = ("tokens", "think_tokens", "solution_tokens", "navigator_tokens", "forced_tokens", *WORK)
+"""Columns of `cell_problems` that count tokens and turns of a response."""
 _MEANS: dict[str, tuple[str, Callable[[pl.DataFrame, str], Estimate]]] = {
     "pass_at_k": ("pass_at_k", mean_rate),
     "maj_at_k": ("maj_at_k", mean_rate),
-    "tokens_mean": ("tokens", mean_tokens),
-    "think_tokens_mean": ("think_tokens", mean_tokens),
-    "solution_tokens_mean": ("solution_tokens", mean_tokens),
-    "navigator_tokens_mean": ("navigator_tokens", mean_tokens),
-    "forced_tokens_mean": ("forced_tokens", mean_tokens),
-    "input_tokens_mean": ("input_tokens", mean_tokens),
-    "cached_tokens_mean": ("cached_tokens", mean_tokens),
-    "output_tokens_mean": ("output_tokens", mean_tokens),
-    "turns_mean": ("turns", mean_tokens),
+    **{f"{name}_mean": (name, mean_tokens) for name in _COUNTS},
     "forced_fraction": ("forced_close", mean_score),
 }
 """Of a cell beside its accuracy: the column of `cell_problems` that it is the mean of, and whose interval it has."""
@@ -139,8 +133,7 @@ def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
     if "forced" in rows.columns:
         rows = report_rows(rows.lazy(), *map(pl.col, seed_keys(rows))).collect()
     rows = rows.with_columns(tokens=sampled_tokens(), forced_close=forced_close())
-    tokens = ("tokens", "think_tokens", "solution_tokens", "navigator_tokens", "forced_tokens")
-    means = ["score", *tokens, "forced_close", *WORK]
+    means = ["score", *_COUNTS, "forced_close"]
     table = problem_table(rows, means, by).with_columns(k=pl.col("num_samples").min().over(CELL))
     keys, parts = [*by, "problem"], []
     # The k of a cell is its own; mostly all cells have the same, and are taken at once.

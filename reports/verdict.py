@@ -91,12 +91,11 @@ def _one(pair: Pair) -> str:
     differences = {name: each.difference for name, each in pair.found.items()}
     more = {name: each for name, each in differences.items() if each.low > 0}
     less = {name: each for name, each in differences.items() if each.high < 0}
-    if not more and not less:
-        return f"Under a token budget {pair.makes} neither more nor less accurate, as far as these problems show."
     sides = (("more", more), ("less", less))
     parts = [f"{word} accurate {_where(found, len(differences))}" for word, found in sides if found]
-    same = [name for name in differences if name not in more and name not in less]
-    if same:
+    if not parts:
+        return f"Under a token budget {pair.makes} neither more nor less accurate, as far as these problems show."
+    if same := [name for name in differences if name not in more and name not in less]:
         parts.append(f"neither on {listed(same)}, as far as these problems show")
     return f"Under a token budget {pair.makes} {', '.join(parts)}."
 

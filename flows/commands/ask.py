@@ -6,9 +6,9 @@ import asyncio
 import re
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby, zip_longest
+from itertools import groupby, takewhile, zip_longest
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -66,23 +66,13 @@ class Piece(NamedTuple):
     forced: bool
 
 
-def ask(
-    question: str,
-    *,
-    preset: str,
-    overrides: Mapping[str, Any],
-    model: str | None,
-    family: str | None = None,
-    strategy: str,
-    budget: Budget | None,
-    sample: int,
-    console: Console,
-) -> None:
-    """Answer the question in the terminal; the budget, where none is given, is what the preset trains under, and for
-    `unconstrained` none. Another `sample` is another response. UserError on wrong input, or when none can be drawn."""
+def ask(question: str, *, strategy: str, budget: Budget | None, sample: int, console: Console, **asked: Any) -> None:
+    """Answer the question in the terminal, by the model that is `asked` for (see `choose_model`); the budget, where
+    none is given, is what the preset trains under, and for `unconstrained` none. Another `sample` is another response.
+    UserError on wrong input, or when none can be drawn."""
     if not question.strip():
         raise UserError("there is no question; write one in quotes")
-    models, name = choose_model(preset, overrides, model, family, pairs=True)
+    models, name = choose_model(**asked, pairs=True)
     for number in (signal.SIGINT, signal.SIGTERM):  # A KeyboardInterrupt may be swallowed while modules are imported.
         signal.signal(number, lambda *_: end_family())
     if len(split_model(name)) > len(STRATEGIES[strategy].roles):
@@ -144,10 +134,8 @@ def settled(trajectory: Trajectory) -> Trajectory:
     """Without what may change: forced tokens at the end, of which there may be more; else the last token, which a
     strategy may drop."""
     ids, forced = trajectory.response_ids, trajectory.forced
-    end = len(ids)
-    while end and forced[end - 1]:
-        end -= 1
-    end = max(0, end - (end == len(ids)))
+    num_forced = sum(1 for _ in takewhile(bool, reversed(forced)))
+    end = max(0, len(ids) - max(1, num_forced))
     start = trajectory.solution_start
     start = None if start is None or start > end else start
     return replace(trajectory, response_ids=ids[:end], forced=forced[:end], solution_start=start)

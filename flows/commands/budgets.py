@@ -28,7 +28,6 @@ def write_levels(
     promise: Promise,
     calibrate: Path | None,
     output: Path,
-    console: Console,
 ) -> None:
     """Choose levels from a trajectory table; show each with its gain over the one below, and write them. Without a
     model it is the only one there. Raises UserError when there is no such table or model, nothing to choose from, or
@@ -37,6 +36,7 @@ def write_levels(
     other = None if calibrate is None else open_table(calibrate)
     levels, choice = measured_levels(table, one_model(table, model), benchmarks, promise, calibration=other)
     levels.write(output)
+    console = Console()
     shown = Table("level", "t + s", "accuracy (%)", "gain (points)", "tokens", "p95", box=None, pad_edge=False)
     for name, level in levels.levels.items():
         shown.add_row(

@@ -19,7 +19,15 @@ from elastic_core.system.private_stores import use_private_directory
 from elastic_core.system.processes import attended
 from flows.commands.data import data
 from flows.commands.models import ask, export, model, playground, serve, train, vllm_flags
-from flows.commands.options import PORT, OneOf, changes_of, family_option, sentence, settings_options
+from flows.commands.options import (
+    PORT,
+    OneOf,
+    benchmarks_option,
+    changes_of,
+    family_option,
+    sentence,
+    settings_options,
+)
 from flows.commands.sweeps import budgets, compare, plan, regrade, report, rules, sweep
 from flows.commands.templates import templates
 from flows.presets import resolve
@@ -34,7 +42,7 @@ _verbose = click.option(
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 def cli() -> None:
     """Train and measure reasoning models under a token budget."""
     use_private_directory(new_if_taken=True)
@@ -69,13 +77,7 @@ def run(
 
 @cli.command()
 @click.argument("model")
-@click.option(
-    "--benchmark",
-    "benchmarks",
-    multiple=True,
-    metavar="NAME",
-    help="One of `elastic data list`; may be given again. Without it math500.",
-)
+@benchmarks_option("One of `elastic data list`; may be given again. Without it math500.")
 @click.option(
     "--gpus",
     type=click.IntRange(0, 1024),
@@ -197,9 +199,9 @@ def gpu_check() -> None:
 
 
 @cli.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--prefect-port", type=PORT, default=4200, show_default=True)
-@click.option("--mlflow-port", type=PORT, default=5000, show_default=True)
+@click.option("--host", default="127.0.0.1", help="Address to listen on.")
+@click.option("--prefect-port", type=PORT, default=4200)
+@click.option("--mlflow-port", type=PORT, default=5000)
 @click.option(
     "--database",
     metavar="URL",
@@ -249,21 +251,20 @@ def command() -> None:
         error.show()
         sys.exit(2)
     except (click.UsageError, UserError) as error:
-        told = sentence(error) if isinstance(error, click.UsageError) else error
-        click.echo(f"error: {told}", err=True)
-        sys.exit(2)
+        told = sentence(error) if isinstance(error, click.UsageError) else str(error)
     except ModuleNotFoundError as error:
         # The package may be installed without what only flows need.
         if (missing := error.name or "").partition(".")[0] in sys.modules or find_spec("mlflow"):
             raise
-        click.echo(f"error: {missing} is not installed: pip install 'elastic-reasoning[pipeline]'", err=True)
-        sys.exit(2)
+        told = f"{missing} is not installed: pip install 'elastic-reasoning[pipeline]'"
     except Exception as error:
         if said := no_space(error):
-            said += ": free some space"
+            told = f"{said}: free some space; the same command then goes on"
         elif said := no_memory(error):
-            said += ": free some memory, or take smaller batches"
+            told = f"{said}: free some memory, or take smaller batches; the same command then goes on"
         else:
             raise
-        click.echo(f"error: {said}; the same command then goes on", err=True)
-        sys.exit(2)
+    else:
+        return
+    click.echo(f"error: {told}", err=True)
+    sys.exit(2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,12 +110,11 @@ def find_side(name: str, runs: Path, tracking_uri: str | None = None) -> Side:
     if "/sweep/" not in run.data.tags.get(LABEL, ""):  # A pipeline's run, then, which has the sweep below it.
         below = client.search_runs([run.info.experiment_id], f"tags.`mlflow.parentRunId` = '{run.info.run_id}'")
         run = next((each for each in below if "/sweep/" in each.data.tags.get(LABEL, "")), run)
-    label = run.data.tags.get(LABEL, "")
-    preset, _, rest = label.partition("/sweep/")
+    tags = run.data.tags
+    preset, _, rest = tags.get(LABEL, "").partition("/sweep/")
     key = rest.partition("/")[0]
     if not key:
         raise UserError(f"{name}: run {run.info.run_id} is not a sweep or a cell of one, and has no sweep below it")
-    tags = run.data.tags
     cell: dict[str, Any] | None = None
     if "t" in tags:  # It is of a cell, whose key columns are its tags.
         budget: Iterator[int | None] = (None if tags[tag] == "unlimited" else int(tags[tag]) for tag in ("t", "s"))
@@ -137,10 +137,8 @@ def _run(client: MlflowClient, name: str) -> Run:
     """The run of an id, or the only one of a name."""
     from mlflow.exceptions import MlflowException
 
-    try:
+    with suppress(MlflowException):  # It is a name, then.
         return client.get_run(name)
-    except MlflowException:
-        pass  # It is a name, then.
     quote = '"' if "'" in name else "'"
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     named = f"attributes.run_name = {quote}{name}{quote}"

@@ -43,7 +43,7 @@ def data() -> None:
     required=True,
     help="Chat template of the model that wrote the responses.",
 )
-@click.option("--strategy", default="reasonflux_zero", show_default=True, help="Strategy whose responses are taken.")
+@click.option("--strategy", default="reasonflux_zero", help="Strategy whose responses are taken.")
 @built_data
 def distil(table: Path, to: Path, chat_template: str, strategy: str, data: Path | None) -> None:
     """Write correct responses as data for fine-tuning.
@@ -73,8 +73,8 @@ def list_datasets() -> None:
 
 @data.command()
 @click.argument("name")
-@click.option("--rows", "num", default=3, show_default=True, help="How many rows.")
-@click.option("--preset", default="embedded", show_default=True, help=f"It sizes generated data. {PRESET_FORMS}")
+@click.option("--rows", "num", default=3, help="How many rows.")
+@click.option("--preset", default="embedded", help=f"It sizes generated data. {PRESET_FORMS}")
 @mirror_option
 def show(name: str, num: int, preset: str, mirror: Path | None) -> None:
     """Show the first rows of data set NAME, as a model sees them.
@@ -129,10 +129,9 @@ def fetch(names: tuple[str, ...], mirror: Path | None) -> None:
     "purpose",
     type=OneOf(["evaluation", "train", "sft"]),
     default="evaluation",
-    show_default=True,
     help="A benchmark, problems to train on, or rationales to fine-tune on (warm_start.sft.data=NAME).",
 )
-@click.option("--prompt", default="boxed-v1", show_default=True, help="Prompt template.")
+@click.option("--prompt", default="boxed-v1", help="Prompt template.")
 @click.option("--leave-out", is_flag=True, help="Leave out rows that would be refused for their answer.")
 @click.option("--model", metavar="MODEL", help="Show prompts in its chat template: a directory, or OWNER/NAME.")
 @click.option("--preset", help=f"Show prompts in the chat template of its model. {PRESET_FORMS}")

@@ -17,8 +17,8 @@ from flows.commands.options import (
     PATH,
     PORT,
     POSITIVE,
-    BudgetType,
     StrategyType,
+    budget_option,
     changes_of,
     family_option,
     settings_options,
@@ -77,7 +77,6 @@ def train(dry_run: bool, preset: str, overrides: tuple[str, ...]) -> None:
 @click.option(
     "--model",
     default="trained",
-    show_default=True,
     help="trained: the last checkpoint; best: the one with the highest validation accuracy. If training had several "
     "seeds, with its seed: trained@2.",
 )
@@ -181,25 +180,10 @@ def _push(model: Path, repository: str) -> str:
 )
 @family_option
 @click.option(
-    "--strategy",
-    type=StrategyType(),
-    default="separate",
-    show_default=True,
-    help="How the budget is spent: docs/strategies.md.",
+    "--strategy", type=StrategyType(), default="separate", help="How the budget is spent: docs/strategies.md."
 )
-@click.option(
-    "--budget",
-    type=BudgetType(),
-    metavar="T+S",
-    help='Thinking + solution tokens, like "512+256" or "1k+1k". Without it what the preset trains under.',
-)
-@click.option(
-    "--sample",
-    type=click.IntRange(0, 2**31 - 1),
-    default=0,
-    show_default=True,
-    help="Another number draws another one.",
-)
+@budget_option('Thinking + solution tokens, like "512+256" or "1k+1k". Without it what the preset trains under.')
+@click.option("--sample", type=click.IntRange(0, 2**31 - 1), default=0, help="Another number draws another one.")
 def ask(question: str, preset: str, overrides: tuple[str, ...], **options: Any) -> None:
     """Ask a model QUESTION under a token budget, in the terminal.
 
@@ -218,36 +202,29 @@ def ask(question: str, preset: str, overrides: tuple[str, ...], **options: Any) 
 @settings_options("Preset whose models, benchmarks, engine and sampling are taken.")
 @click.option(
     "--model",
-    "models",
+    "named",
     multiple=True,
     metavar="[NAME=]DIR",
     help="A further model, and the first to be chosen: a checkpoint directory, OWNER/NAME on the hub, or a server's "
     "address, http://host:8000/v1#MODEL.",
 )
 @family_option
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need a password.")
-@click.option("--port", type=PORT, default=7860, show_default=True)
+@click.option("--host", default="127.0.0.1", help="Address to listen on; others need a password.")
+@click.option("--port", type=PORT, default=7860)
 @click.option(
     "--password-file",
     type=PATH,
     help="File whose first line is the password to ask for; without it $ELASTIC_PLAYGROUND_PASSWORD, if set.",
 )
-@click.option("--concurrent", type=click.IntRange(1, 64), default=2, show_default=True, help="Runs at the same time.")
-def playground(
-    preset: str,
-    overrides: tuple[str, ...],
-    models: tuple[str, ...],
-    family: str | None,
-    password_file: Path | None,
-    **parameters: Any,
-) -> None:
+@click.option("--concurrent", type=click.IntRange(1, 64), default=2, help="Runs at the same time.")
+def playground(preset: str, overrides: tuple[str, ...], host: str, port: int, concurrent: int, **options: Any) -> None:
     """Try a model under token budgets, on a page in the browser.
 
     Strategies answer side by side.
     """
     from flows.commands.playground import PlaygroundParameters, run
 
-    run(preset, changes_of(overrides), models, family, PlaygroundParameters(**parameters), password_file)
+    run(PlaygroundParameters(host, port, concurrent), preset=preset, overrides=changes_of(overrides), **options)
 
 
 @click.command()
@@ -255,22 +232,15 @@ def playground(
 @click.option(
     "--model",
     default="trained",
-    show_default=True,
     metavar="MODEL",
     help="One of the preset's (trained, best, base, ...), a checkpoint directory, or OWNER/NAME on the hub.",
 )
 @family_option
-@click.option(
-    "--budget",
-    type=BudgetType(),
-    metavar="T+S",
-    help='Budget of requests that name none, like "512+256". Without it they are unlimited.',
-)
+@budget_option('Budget of requests that name none, like "512+256". Without it they are unlimited.')
 @click.option(
     "--unmeasured",
     type=click.Choice(["nearest", "refuse"]),
     default="nearest",
-    show_default=True,
     help="What an effort level gets that was not measured: the nearest one, or a refusal.",
 )
 @click.option(
@@ -289,13 +259,12 @@ def playground(
     "--floor",
     type=click.Choice(["minimal", "low", "medium", "high"]),
     default="minimal",
-    show_default=True,
     metavar="LEVEL",
     help="The effort level below which load lowers no budget.",
 )
 @click.option("--reasoning-content", is_flag=True, help="Give the thought by its older name reasoning_content too.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need $VLLM_API_KEY.")
-@click.option("--port", type=PORT, default=8000, show_default=True)
+@click.option("--host", default="127.0.0.1", help="Address to listen on; others need $VLLM_API_KEY.")
+@click.option("--port", type=PORT, default=8000)
 @click.argument("further", nargs=-1, metavar="[-- VLLM_ARGUMENTS...]")
 def serve(preset: str, overrides: tuple[str, ...], model: str, **options: Any) -> None:
     """Serve a model under budgets over OpenAI's and Anthropic's APIs, with vLLM.

@@ -45,10 +45,18 @@ def settings_options(preset_help: str, default: str | None = "embedded") -> Call
     overriding = click.option(
         "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace one setting, e.g. sweep.samples=16."
     )
-    preset = click.option(
-        "--preset", default=default, show_default=True, metavar="PRESET", help=f"{preset_help} {PRESET_FORMS}"
-    )
+    preset = click.option("--preset", default=default, metavar="PRESET", help=f"{preset_help} {PRESET_FORMS}")
     return lambda command: preset(overriding(command))
+
+
+def benchmarks_option(help_text: str) -> Callable[[Command], Command]:
+    """--benchmark NAME, again and again, passed on as `benchmarks`."""
+    return click.option("--benchmark", "benchmarks", multiple=True, metavar="NAME", help=help_text)
+
+
+def budget_option(help_text: str) -> Callable[[Command], Command]:
+    """--budget T+S, passed on as a `Budget`."""
+    return click.option("--budget", type=BudgetType(), metavar="T+S", help=help_text)
 
 
 def changes_of(overrides: tuple[str, ...]) -> dict[str, Any]:

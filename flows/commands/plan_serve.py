@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
@@ -116,9 +117,7 @@ def policies(replay: Replay, machine: Machine, latency: float) -> dict[str, Call
     return found
 
 
-def show_plan(
-    replay: Replay, machine: Machine, load: Load, accuracy: float | None, named: str, console: Console
-) -> None:
+def show_plan(replay: Replay, machine: Machine, load: Load, accuracy: float | None, named: str) -> None:
     """Print what numbers of servers give, up to the number at which the dearest budget keeps the goal, and how many
     reach an accuracy. UserError where no number does."""
     ways = policies(replay, machine, load.latency)
@@ -134,10 +133,8 @@ def show_plan(
             raise UserError(
                 f"{dearest} is late on {_MOST_SERVERS} servers too: expected a later --latency than {load.latency:g} s"
             )
-    low = most // 2
-    while most - low > 1:
-        middle = (low + most) // 2
-        low, most = (low, middle) if keeps(middle) else (middle, most)
+    below = range(most // 2 + 1, most)
+    most = below.start + bisect_left(below, True, key=keeps)
     rows = sorted({max(1, round(most * (i + 1) / _MOST_ROWS)) for i in range(_MOST_ROWS)})
     loads = tqdm(list(product(rows, ways)), desc="simulated loads", leave=False)
     results = {(servers, name): outcome(load, servers, replay, machine, ways[name]) for servers, name in loads}
@@ -145,6 +142,7 @@ def show_plan(
     for servers in rows:
         found = (results[servers, name] for name in ways)
         table.add_row(str(servers), *(f"{100 * each.right:.1f}  {_seconds(each.p95)}" for each in found))
+    console = Console()
     console.print(
         f"{named}: {len(replay.tokens)} samples, {load.rate:g} requests a second, 95 % within {load.latency:g} s"
     )

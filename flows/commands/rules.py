@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,6 @@ def show_rules(
     rho: float | None,
     latency: CostModel | None,
     output: Path | None,
-    console: Console,
 ) -> None:
     """Print what stop rules are worth on each benchmark and on all together, and write every rule as CSV. Without
     `rules` those of `rules_of`. UserError where the table has no such model, or does not tell."""
@@ -40,6 +40,7 @@ def show_rules(
     if len(chosen) > 1:
         parts["all benchmarks"] = found
     written = []
+    console = Console(width=None if sys.stdout.isatty() else 250)  # A file gets every line uncut.
     for place, rows in parts.items():
         try:
             thoughts = read_thoughts(rows)

@@ -3,13 +3,13 @@ checked, and only then does anything start. `elastic evaluate MODEL` is the pipe
 
 from __future__ import annotations
 
-import importlib
 import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -128,8 +128,7 @@ def _stages(flow: str, run: FlowRun) -> Iterator[Stage]:
 def _load(flow: str) -> Callable[[FlowRun], Path]:
     """The flow as a function of a run, imported late: it imports Prefect, which reads the prepared environment."""
     name = {"prepare-data": "data", "warm-start": "train", "report": "sweep", "ablation": "pipeline"}.get(flow, flow)
-    module = importlib.import_module(f"flows.{name}")
-    function: Callable[[FlowRun], Path] = getattr(module, f"run_{flow.replace('-', '_')}")
+    function: Callable[[FlowRun], Path] = resolve_name(f"flows.{name}:run_{flow.replace('-', '_')}")
     return function
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,7 @@ from flows.commands.options import (
     PATH,
     POSITIVE,
     asked,
+    benchmarks_option,
     built_data,
     changes_of,
     last_run_options,
@@ -49,7 +50,7 @@ def plan_sweep(preset: str, overrides: tuple[str, ...]) -> None:
 @plan.command("serve")
 @click.option("--from", "table", type=PATH, metavar="TABLE", help=f"{_TABLE} Without it the last run's.")
 @click.option("--model", metavar="NAME", help="The model's name in the table; needed if there are several.")
-@click.option("--benchmark", "benchmarks", multiple=True, metavar="NAME", help="Only this; may be given again.")
+@benchmarks_option("Only this; may be given again.")
 @click.option("--rate", type=POSITIVE, required=True, metavar="REQUESTS", help="Requests a second.")
 @click.option(
     "--latency", type=POSITIVE, required=True, metavar="SECONDS", help="Within which 95 of 100 responses are to end."
@@ -64,7 +65,6 @@ def plan_sweep(preset: str, overrides: tuple[str, ...]) -> None:
     "--burstiness",
     type=POSITIVE,
     default=1.0,
-    show_default=True,
     help="Shape of the gamma distribution of the gaps between requests, as in `vllm bench serve`; less is burstier.",
 )
 @click.option("--server", metavar="ADDRESS", help="Time this idle server now, http://host:8000/v1#MODEL.")
@@ -80,28 +80,23 @@ def plan_sweep(preset: str, overrides: tuple[str, ...]) -> None:
     "--concurrent",
     type=click.IntRange(1, 16384),
     default=256,
-    show_default=True,
     help="Responses that a server draws at once, its max_num_seqs.",
 )
 def plan_serve(
     table: Path | None,
     model: str | None,
     benchmarks: tuple[str, ...],
-    rate: float,
-    latency: float,
     accuracy: float | None,
-    burstiness: float,
     server: str | None,
     step: tuple[float, float] | None,
     concurrent: int,
+    **load: float,
 ) -> None:
     """Say how many servers a load takes, and what comes of it on fewer.
 
     Requests are simulated; their lengths and scores are those of the table, with fixed budgets and with
     `elastic serve --latency`. Nothing is started.
     """
-    from rich.console import Console
-
     environment.prepare()
     from flows.commands import plan_serve as planning
 
@@ -113,7 +108,7 @@ def plan_serve(
         machine = planning.machine_by_hand(*step, concurrent)
     else:
         machine = planning.machine_of_sweep(table, name, concurrent)
-    planning.show_plan(replay, machine, planning.Load(rate, latency, burstiness), accuracy, name, Console())
+    planning.show_plan(replay, machine, planning.Load(**load), accuracy, name)
 
 
 @click.group()
@@ -131,31 +126,18 @@ def status(preset: str | None, overrides: tuple[str, ...]) -> None:
     click.echo(tables.status(FlowRun.begin(*asked(preset, overrides))))
 
 
-_price = click.option(
+_three = partial(click.option, type=click.FloatRange(min=0), nargs=3)  # Three numbers at once.
+_price = _three(
     "--price",
-    type=click.FloatRange(min=0),
-    nargs=3,
     metavar="INPUT CACHED OUTPUT",
     help="Prices of a million input, cached input and output tokens, to compare budgets by cost.",
 )
-_latency = click.option(
+_latency = _three(
     "--latency",
-    type=click.FloatRange(min=0),
-    nargs=3,
     metavar="TURN INPUT OUTPUT",
     help="Milliseconds of a turn, an input token and an output token, to show how long a response takes.",
 )
 _Three = tuple[float, float, float] | None
-
-
-def _charged(parameters: ReportParameters, price: _Three, latency: _Three) -> ReportParameters:
-    from elastic_core.statistics.cost import CostModel
-
-    changes = {} if price is None else {"prices": CostModel(*price)}
-    if latency is not None:
-        turn, read, written = (milliseconds / 1000 for milliseconds in latency)
-        changes["latency"] = CostModel(read, 0, written, turn)
-    return parameters.model_copy(update=changes)
 
 
 @click.command()
@@ -197,7 +179,7 @@ def report(
     if bundle is not None and directory is not None:
         raise click.UsageError("--to and --bundle exclude each other: a bundle's reports lie below it")
     for table in tables or (table_of_last_run(),):
-        parameters = _charged(_report_parameters(table), price, latency)
+        parameters = _report_parameters(table, price, latency)
         sources = replace(report_sources(table, machine()), parameters=parameters)
         if bundle is not None:
             key = open_table(table).directory.parent.name
@@ -205,9 +187,7 @@ def report(
         else:
             content = build_report(sources, directory or table.resolve().parent / "report")
         told = [f"{each.benchmark}: {each.told}" for each in content.settings]
-        click.echo("\n".join([*content.brief, *told, content.verdict, *content.advice]))
-        if content.coverage is not None:
-            click.echo(content.coverage)
+        click.echo("\n".join([*content.brief, *told, content.verdict, *content.advice, content.coverage]))
         click.echo(content.directory / REPORT)
         click.echo((content.directory / PAGE).resolve().as_uri())
     if bundle is not None:
@@ -217,13 +197,7 @@ def report(
 @click.command()
 @click.option("--from", "table", type=PATH, metavar="TABLE", help=f"{_TABLE} Without it the last run's.")
 @click.option("--model", metavar="NAME", help="The model's name in the table; needed if there are several.")
-@click.option(
-    "--benchmark",
-    "benchmarks",
-    multiple=True,
-    metavar="NAME",
-    help="Choose by this benchmark; may be given again. Without it by all that the model was measured on.",
-)
+@benchmarks_option("Choose by this benchmark; may be given again. Without it by all that the model was measured on.")
 @click.option(
     "--risk",
     type=click.FloatRange(min=0, max=100, min_open=True),
@@ -235,7 +209,6 @@ def report(
     "--confidence",
     type=click.FloatRange(min=50, max=100, max_open=True),
     default=95,
-    show_default=True,
     metavar="PERCENT",
     help="Of the certificate.",
 )
@@ -245,24 +218,12 @@ def report(
     metavar="TABLE",
     help="Certify on this table of the same model, where the rungs were chosen by looking at the first.",
 )
-@click.option(
-    "--output", type=PATH, default=Path("budgets.json"), show_default=True, metavar="FILE", help="Where to write them."
-)
-def budgets(
-    table: Path | None,
-    model: str | None,
-    benchmarks: tuple[str, ...],
-    risk: float | None,
-    confidence: float,
-    calibrate: Path | None,
-    output: Path,
-) -> None:
+@click.option("--output", type=PATH, default=Path("budgets.json"), metavar="FILE", help="Where to write them.")
+def budgets(table: Path | None, risk: float | None, confidence: float, **options: Any) -> None:
     """Choose the effort levels that a server offers.
 
     They are minimal, low, medium and high, and come from what a sweep measured: docs/serve.md.
     """
-    from rich.console import Console
-
     environment.prepare()
     from flows.commands.budgets import write_levels
     from tasks.cards import Promise
@@ -270,16 +231,16 @@ def budgets(
     table = table or table_of_last_run()
     points = _report_parameters(table).margin if risk is None else risk
     promise = Promise(points / 100, round(1 - confidence / 100, 12), risk is not None)
-    write_levels(table, model, benchmarks, promise, calibrate, output, Console())
+    write_levels(table, promise=promise, **options)
 
 
 @click.command()
 @click.option("--from", "table", type=PATH, metavar="TABLE", help=f"{_TABLE} Without it the last run's.")
 @click.option("--model", metavar="NAME", help="The model's name in the table; needed if there are several.")
-@click.option("--benchmark", "benchmarks", multiple=True, metavar="NAME", help="Only this; may be given again.")
+@benchmarks_option("Only this; may be given again.")
 @click.option(
     "--rule",
-    "given",
+    "rules",
     multiple=True,
     metavar="RULE",
     help="Try this rule, like adaptive_agree2_every16 (docs/stop.md); may be given again. Without it families of them.",
@@ -293,32 +254,19 @@ def budgets(
 @_price
 @_latency
 @click.option("--output", type=PATH, metavar="FILE", help="Write every rule that was tried, as CSV.")
-def rules(
-    table: Path | None,
-    model: str | None,
-    benchmarks: tuple[str, ...],
-    given: tuple[str, ...],
-    rho: float | None,
-    price: _Three,
-    latency: _Three,
-    output: Path | None,
-) -> None:
+def rules(table: Path | None, price: _Three, latency: _Three, **options: Any) -> None:
     """Hold stop rules against the fixed budgets of a table.
 
     A rule ends a thought when its answers agree. All rows are there already, so nothing is drawn. Costs are tokens
     processed, or money where there is a price: --price 1 1 1 is an engine without a prefix cache.
     """
-    from rich.console import Console
-
     environment.prepare()
     from elastic_core.statistics.cost import TOKENS
     from flows.commands.rules import show_rules
 
     table = table or table_of_last_run()
-    parameters = _charged(_report_parameters(table), price, latency)
-    width = None if sys.stdout.isatty() else 250  # A file gets every line uncut.
-    costs = parameters.prices or TOKENS
-    show_rules(table, model, benchmarks, given, costs, rho, parameters.latency, output, Console(width=width))
+    parameters = _report_parameters(table, price, latency)
+    show_rules(table, costs=parameters.prices or TOKENS, latency=parameters.latency, **options)
 
 
 @click.command()
@@ -350,10 +298,17 @@ def regrade(table: Path, data: Path | None) -> None:
     click.echo(tables.regrade_table(table, data))
 
 
-def _report_parameters(table: Path) -> ReportParameters:
-    """The section `report` of the preset that a table is of; what it is by default where there is no such preset."""
+def _report_parameters(table: Path, price: _Three = None, latency: _Three = None) -> ReportParameters:
+    """The section `report` of the preset that a table is of, what it is by default where there is no such preset; with
+    what `_price` and `_latency` give."""
+    from elastic_core.statistics.cost import CostModel
     from reports.content import ReportParameters
     from tasks.records.tables import open_table, preset_directory
 
     preset = preset_directory(open_table(table)).name
-    return presets.resolve(preset).report if preset in presets.names() else ReportParameters()
+    parameters = presets.resolve(preset).report if preset in presets.names() else ReportParameters()
+    changes = {} if price is None else {"prices": CostModel(*price)}
+    if latency is not None:
+        turn, read, written = (milliseconds / 1000 for milliseconds in latency)
+        changes["latency"] = CostModel(read, 0, written, turn)
+    return parameters.model_copy(update=changes)

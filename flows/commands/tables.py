@@ -60,21 +60,18 @@ def costs(run: FlowRun) -> Iterator[str]:
     remarks = set()
     for model in asked.models:
         plan = asked.plan(model)
+        figures = ["unknown"] * 4
         if not isinstance(model.prompts, Prompts) or model.context is None:
-            rows = f"{plan.num_missing:,} of {plan.num_rows:,}"
-            table.add_row(model.name, str(len(model.cells)), rows, *["unknown"] * 4)
             remarks.add(f"{model.name} is asked in text: only its server knows what tokens it takes.")
-            continue
-        most = bound(
-            *(plan, model.prompts.ids, model.rows.markers, model.context, model.prompts.strategies),
-            run.settings.sweep.max_response_tokens,
-        )
-        time, disk, remark = _time_and_disk(run, model, most)
-        remarks.update(remark)
-        table.add_row(
-            *(model.name, str(len(model.cells)), f"{plan.num_missing:,} of {plan.num_rows:,}"),
-            *(f"{most.shared:,}", f"{most.independent:,}", time, disk),
-        )
+        else:
+            most = bound(
+                *(plan, model.prompts.ids, model.rows.markers, model.context, model.prompts.strategies),
+                run.settings.sweep.max_response_tokens,
+            )
+            time, disk, remark = _time_and_disk(run, model, most)
+            remarks.update(remark)
+            figures = [f"{most.shared:,}", f"{most.independent:,}", time, disk]
+        table.add_row(model.name, str(len(model.cells)), f"{plan.num_missing:,} of {plan.num_rows:,}", *figures)
     settings = run.settings.sweep
     if settings.sharing == "independent":
         remarks.add("sweep.sharing is independent: this sweep will take the tokens without sharing.")

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 _library_option = click.option(
     "--library",
     default="reasonflux",
-    show_default=True,
     metavar="NAME|FILE",
     help="reasonflux (fetched if it is not here) or miniature, each with your own templates added; or just a file.",
 )
@@ -74,8 +73,8 @@ def show(identifier: str, library: str, mirror: Path | None) -> None:
 
 @templates.command()
 @click.argument("text")
-@click.option("-k", "num", type=click.IntRange(min=1), default=5, show_default=True, help="How many templates.")
-@click.option("--embedder", default="tfidf", show_default=True, help="tfidf, or a sentence-transformers model's name.")
+@click.option("-k", "num", type=click.IntRange(min=1), default=5, help="How many templates.")
+@click.option("--embedder", default="tfidf", help="tfidf, or a sentence-transformers model's name.")
 @click.option(
     "--trust-remote-code", is_flag=True, help="Run the code that comes with a model; jina-embeddings-v3 needs it."
 )

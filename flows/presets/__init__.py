@@ -148,8 +148,7 @@ def _locate(preset: str, extending: _Part | None) -> Path:
         return file
     if preset in names():
         return _DIRECTORY / f"{preset}.toml"
-    beside = extending.file.with_name(f"{preset}.toml") if extending else None
-    if beside is not None and beside.is_file():
+    if extending and (beside := extending.file.with_name(f"{preset}.toml")).is_file():
         return beside
     raise UserError(f'{of}unknown preset "{preset}"{nearest(preset, names())}; there are: {", ".join(names())}')
 

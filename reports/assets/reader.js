@@ -4,6 +4,8 @@
 class Reader {
   static PAUSE = 250; // milliseconds without a key before a search begins
   static REFRESH = 200; // milliseconds between two updates while it runs
+  static TEXTS = ["benchmark", "sample", "model", "strategy", "budget", "search"];
+  static CHECKS = ["wrong", "forced", "flips"];
 
   constructor(place, trajectories) {
     Object.assign(this, { place, trajectories, chunks: new Chunks(), found: null, pattern: null, searching: "", wished: null });
@@ -58,8 +60,8 @@ class Reader {
     if (asked === null) return;
     const { problems } = this.trajectories;
     const { elements } = this.form;
-    for (const name of ["benchmark", "sample", "model", "strategy", "budget", "search"]) elements[name].value = asked.get(name) ?? "";
-    for (const name of ["wrong", "forced", "flips"]) elements[name].checked = asked.has(name);
+    for (const name of Reader.TEXTS) elements[name].value = asked.get(name) ?? "";
+    for (const name of Reader.CHECKS) elements[name].checked = asked.has(name);
     this.#offerProblems();
     const isAsked = (id, i) => id === asked.get("problem") && problems.benchmark[i] === asked.get("benchmark");
     const problem = problems.id.findIndex(isAsked);
@@ -75,10 +77,8 @@ class Reader {
   #write() {
     const { elements } = this.form;
     const parameters = new URLSearchParams();
-    for (const name of ["benchmark", "sample", "model", "strategy", "budget", "search"]) {
-      if (elements[name].value) parameters.set(name, elements[name].value);
-    }
-    for (const name of ["wrong", "forced", "flips"]) if (elements[name].checked) parameters.set(name, "1");
+    for (const name of Reader.TEXTS) if (elements[name].value) parameters.set(name, elements[name].value);
+    for (const name of Reader.CHECKS) if (elements[name].checked) parameters.set(name, "1");
     if (elements.problem.value) {
       parameters.set("benchmark", this.trajectories.problems.benchmark[elements.problem.value]);
       parameters.set("problem", this.trajectories.problems.id[elements.problem.value]);
@@ -133,19 +133,10 @@ class Reader {
   }
 
   #filter() {
-    const { benchmark, problem, sample, model, strategy, budget, wrong, forced, flips } = this.form.elements;
-    const wanted = {
-      benchmark: benchmark.value,
-      problem: problem.value,
-      sample: sample.value,
-      model: model.value,
-      strategy: strategy.value,
-      budget: budget.value,
-      wrong: wrong.checked,
-      forced: forced.checked,
-      flips: flips.checked,
-    };
-    this.matched = this.trajectories.matching(wanted, this.found);
+    const { elements } = this.form;
+    const texts = ["problem", ...Reader.TEXTS].map((name) => [name, elements[name].value]);
+    const checks = Reader.CHECKS.map((name) => [name, elements[name].checked]);
+    this.matched = this.trajectories.matching(Object.fromEntries([...texts, ...checks]), this.found);
     const { tracks, rows, numRows } = this.matched;
     this.matches.textContent =
       `${numRows.toLocaleString("en")} of ${this.trajectories.count.toLocaleString("en")} trajectories, in ` +

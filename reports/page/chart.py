@@ -167,11 +167,7 @@ def _point(
     budget = str(Budget(*(cell[name] for name in BUDGET)))
     place = {name: cell[name] for name in ("benchmark", "model", "strategy")}
     key = (*place.values(), *(cell[name] for name in BUDGET))
-    notes = [
-        "on the frontier" if cell["frontier"] else "",
-        "advised" if key in advised else "",
-        "incomplete" if cell["partial"] else "",
-    ]
+    notes = {"on the frontier": cell["frontier"], "advised": key in advised, "incomplete": cell["partial"]}
     told = (
         f"{cell['model']}, {plain(cell['strategy'])} at {budget}: accuracy "
         f"{with_bounds(cell['avg_at_k'], cell['ci_low'], cell['ci_high'])} %; {cell['tokens_mean']:,.1f} tokens "
@@ -180,7 +176,8 @@ def _point(
     return Point(
         scale.x(cell["tokens_mean"]), scale.y(cell["avg_at_k"]), scale.y(cell["ci_low"]), scale.y(cell["ci_high"]),
         cell["model"], cell["strategy"], models[cell["model"]], strategies[cell["strategy"]],
-        "; ".join([told, *filter(None, notes)]), f"#reader?{urlencode(place | {'budget': budget})}",
+        "; ".join([told, *(note for note, holds in notes.items() if holds)]),
+        f"#reader?{urlencode(place | {'budget': budget})}",
         bool(cell["frontier"]), advised.get(key, ""),
         not cell["frontier"] and key not in advised and (cell["model"], cell["strategy"]) not in outstanding,
     )  # fmt: skip

@@ -90,12 +90,8 @@ def published(benchmarks: Collection[str], names: Collection[str]) -> pl.DataFra
     preset, in schema PUBLISHED; often nothing."""
     rows = everything()
     known = pl.concat([rows.select("family", name="model"), rows.select("family", name="family")]).unique()
-    slugs = [name.lower() for name in names]
-    related = {
-        family
-        for family, name in known.iter_rows()
-        if any(slug == name.lower() or slug.endswith(f"-{name.lower()}") for slug in slugs)
-    }
+    slugs = [f"-{name.lower()}" for name in names]
+    related = {family for family, name in known.iter_rows() if any(slug.endswith(f"-{name.lower()}") for slug in slugs)}
     return rows.filter(pl.col("benchmark").is_in(list(benchmarks)), pl.col("family").is_in(related))
 
 

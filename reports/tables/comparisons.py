@@ -72,22 +72,22 @@ def _across(cells: pl.DataFrame, ratings: pl.DataFrame) -> tuple[pl.DataFrame, l
     key = ["model", "strategy", *BUDGET]
     cells = cells.with_columns(partial=partial())
     frame = cells.group_by(key).agg(pl.col("partial").any())
-    names = []
+    found = {}
     for name in sorted(cells["benchmark"].unique()):
-        of = cells.filter(benchmark=name).select(*key, **estimate(f"{name} (%)", "avg_at_k", CI))
-        frame = frame.join(of, on=key, how="left", nulls_equal=True)
-        names.append(f"{name} (%)")
+        shown = f"{name} (%)"
+        found[shown] = cells.filter(benchmark=name).select(*key, **estimate(shown, "avg_at_k", CI))
         rated = ratings.filter(pl.col("strategy").is_in([SEPARATE, FREE]), benchmark=name)
         for quantity in ("rating", "percentile") if rated.height else ():
-            of = rated.select(*key, **estimate(f"{name} {quantity}", quantity, scale=1))
-            frame = frame.join(of, on=key, how="left", nulls_equal=True)
-            names.append(f"{name} {quantity}")
+            shown = f"{name} {quantity}"
+            found[shown] = rated.select(*key, **estimate(shown, quantity, scale=1))
+    for of in found.values():
+        frame = frame.join(of, on=key, how="left", nulls_equal=True)
     source = pl.when("partial").then(pl.lit("measured †")).otherwise(pl.lit("measured"))
-    estimates = [name + end for name in names for end in ("", LOW, HIGH)]
+    estimates = [name + end for name in found for end in ("", LOW, HIGH)]
     lines = frame.sort(*BUDGET, "model", "strategy", nulls_last=True).select(
         "model", budget_text().alias("budget"), source.alias("source"), *estimates
     )
-    return lines, names
+    return lines, list(found)
 
 
 def swap_ablation(summary: pl.DataFrame, published: pl.DataFrame) -> ReportTable | None:
@@ -198,9 +198,8 @@ def parallel(cells: pl.DataFrame, names: Sequence[str]) -> ReportTable | None:
     if cells.filter(pl.col("strategy").is_in(names)).is_empty():
         return None
     shown = cells.filter(pl.col("strategy").is_in([SEPARATE, *names]), pl.col("think_budget").is_not_null())
-    frame = shown.sort("benchmark", "model", "tokens_mean").select(
-        *("benchmark", "model"),
-        pl.col("strategy").str.replace_all("_", " "),
+    frame = shown.sort("tokens_mean").select(
+        *PLACE,
         budget=budget_text(),
         **estimate("accuracy (%)", "avg_at_k", CI),
         **estimate("sampled tokens", "tokens_mean", scale=1),
@@ -213,7 +212,7 @@ def parallel(cells: pl.DataFrame, names: Sequence[str]) -> ReportTable | None:
         "was drawn for it: each number is the expectation over all choices of n samples. 95 % intervals: "
         "Clopper-Pearson."
     )
-    return table_of("parallel", "Thinking in parallel", caption, frame)
+    return table_of("parallel", "Thinking in parallel", caption, readable(frame))
 
 
 def equal_tokens(by_strategy: pl.DataFrame, by_model: pl.DataFrame) -> ReportTable | None:

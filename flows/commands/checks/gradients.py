@@ -195,5 +195,4 @@ if __name__ == "__main__":
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
     parser.add_argument("--ranks", type=int, required=True, help="processes; on CUDA one for each GPU")
     parser.add_argument("directory", type=Path, help="for models, shards and what was found")
-    options = parser.parse_args()
-    sys.exit(main(options.device, options.ranks, options.directory))
+    sys.exit(main(**vars(parser.parse_args())))

@@ -127,23 +127,21 @@ class Use(NamedTuple):
 
 def models_in_use(settings: Settings) -> list[Use]:
     """What the preset begins with and compares with, each once."""
-    trains = settings.train is not None
-    on_cpu = settings.engine.device == "cpu" or (settings.train is not None and settings.train.device == "cpu")
+    on_cpu = "cpu" in (settings.engine.device, settings.train and settings.train.device)
     device: Literal["cpu", "cuda"] = "cpu" if on_cpu else "cuda"
     family = settings.family("base")
-    uses = [Use("base", settings.base, device, trains, family=family)]
+    first = Use("base", settings.base, device, settings.train is not None, family=family)
     if settings.base == "warm-start":
         # Fine-tuning keeps architecture and tokenizer; the miniature made anew has those of the one that is shipped.
         initial = settings.warm_start.initial
         model = "shipped" if initial == "random" else initial
-        uses = [Use("warm_start.initial", model, device, trained=True, family=family)]
-    known = {use.model for use in uses}
-    further = {name: model for name, model in settings.sweep.directories.items() if model not in known}
-    uses += [
+        first = Use("warm_start.initial", model, device, trained=True, family=family)
+    further = [
         Use(f"sweep.checkpoints.{name}", model, settings.engine.device, family=settings.family(name))
-        for name, model in further.items()
+        for name, model in settings.sweep.directories.items()
+        if model != first.model
     ]
-    return [use._replace(thinks=settings.thinks) for use in uses]
+    return [use._replace(thinks=settings.thinks) for use in (first, *further)]
 
 
 def look(uses: list[Use]) -> list[Finding]:

@@ -19,7 +19,7 @@ import secrets
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -73,15 +73,8 @@ class PlaygroundParameters:
         return 100_000 + 12 * (self.max_question + self.max_reference)
 
 
-def run(
-    preset: str,
-    overrides: Mapping[str, Any],
-    models: Sequence[str],
-    family: str | None,
-    parameters: PlaygroundParameters,
-    password_file: Path | None,
-) -> None:
-    """Show the page of `models` and their `family`, as in `find_models`, until SIGINT or SIGTERM. The first engines
+def run(parameters: PlaygroundParameters, password_file: Path | None, **asked: Any) -> None:
+    """Show the page of the models that are `asked` for (see `find_models`) until SIGINT or SIGTERM. The first engines
     start meanwhile, and their output is logged. Raises UserError on wrong input, without gradio, when others could
     reach the page without a password, or when the port is taken."""
     if importlib.util.find_spec("gradio") is None:
@@ -94,7 +87,7 @@ def run(
     from flows.commands.playground.session import Session
     from flows.runtime.models import find_models
 
-    found = find_models(preset, overrides, models, family)
+    found = find_models(**asked)
     log = runs_directory() / found.settings.preset / "playground.log"
     with quiet(log), Session(found, parameters) as session:
 

@@ -66,12 +66,10 @@ class Engines:
             async with self._starting:
                 for model in batch:
                     try:
-                        loaded = await self._get(model, batch)
+                        ready[model] = await self._get(model, batch)
+                        ready[model].users += 1
                     except UserError as error:
                         refused[model] = str(error)
-                    else:
-                        loaded.users += 1
-                        ready[model] = loaded
             yield ready, refused
         finally:
             for loaded in ready.values():

@@ -187,11 +187,8 @@ def _prefect(parameters: ServicesParameters, held: Mapping[str, str], database: 
     environment = {"PREFECT_SERVER_API_AUTH_STRING": password, **NO_OTHER_PAGES}
     if database:
         environment["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = _database_url(database, "asyncpg", "prefect")
-    return Plan(
-        [Service("prefect", command, port, address, f"{url}/health")],
-        environment,
-        {"PREFECT_API_URL": url, "PREFECT_API_AUTH_STRING": password},
-    )
+    clients = {"PREFECT_API_URL": url, "PREFECT_API_AUTH_STRING": password}
+    return Plan([Service("prefect", command, port, address, f"{url}/health")], environment, clients)
 
 
 def _mlflow(parameters: ServicesParameters, held: Mapping[str, str], database: URL | None) -> Plan:
@@ -247,8 +244,7 @@ def _wait(condition: Callable[[], bool], what: str, log: Path) -> None:
 def links(variables: Mapping[str, str], runs: Path) -> Iterator[tuple[str, str]]:
     """Titles and addresses of the last run's pages: MLflow's chart of accuracy over tokens, and the report. `variables`
     is the environment of MLflow's clients."""
-    last = recall()
-    if last is None:
+    if (last := recall()) is None:
         return
     try:
         preset = presets.resolve(*last).preset
