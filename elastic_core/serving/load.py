@@ -117,11 +117,11 @@ class Controller:
         self._lately.add(now, choices)
         rate = self._arrivals.value(now)
         if latency is not None:
-            if self._has_risen(rate, now):
-                rate = self._lately.value(now)
-            if turns.waiting and not self._is_in_time(self.points[0], rate):
+            # More than run would be late; an engine may draw fewer than it was told.
+            rate = max(self._soon(rate, now, latency), turns.running / latency)
+            step = self.pace * self._steps.at(self._most_running) / self._free(rate)
+            if turns.waiting and step * (turns.waiting / self._most_running + self.points[0].tokens_p95) > latency:
                 turns.next()
-            rate = max(rate, turns.running / latency)  # More would be late; an engine may draw fewer than it was told.
         found = [self._under(place, rate) for place in range(len(self._frontiers))]
         best = max(range(len(found)), key=lambda place: found[place].accuracy)
         if found[best].accuracy > found[self._top].accuracy + _BETTER:
@@ -130,20 +130,14 @@ class Controller:
         self.allocation = chosen._replace(price=allocate(self.frontier, chosen.tokens).price)
         return turns.enter(now, chosen.tokens * choices, choices)
 
-    def _is_in_time(self, point: Point, rate: float) -> bool:
-        """Whether a request that comes now could end within the goal, after those that wait."""
-        assert self.goal.latency is not None
-        step = self.pace * self._steps.at(self._most_running) / self._free(rate)
-        return step * (self.turns.waiting / self._most_running + point.tokens_p95) <= self.goal.latency
-
-    def _has_risen(self, rate: float, now: float) -> bool:
-        """Whether more came lately than chance makes of this rate, and too many run to have the largest budget all."""
-        assert self.goal.latency is not None
-        fitting = self._steps.running_at(self.goal.latency / self.points[-1].tokens_p95 / self.pace)
-        if self.turns.running < _BUSY * min(self._most_running, fitting):
-            return False
-        span = 2 * self._lately.window  # As a window that forgets exponentially varies like one of twice its length.
-        return (self._lately.value(now) - rate) * span > _CHANCE * math.sqrt(rate * span + 1)
+    def _soon(self, rate: float, now: float, latency: float) -> float:
+        """The rate; where too many run to have the largest budget all, and more came lately than chance makes of it,
+        that of late."""
+        lately = self._lately.value(now)
+        span = 2 * self._lately.window  # A window that forgets exponentially varies like one of twice its length.
+        fitting = self._steps.running_at(latency / self.points[-1].tokens_p95 / self.pace)
+        is_busy = self.turns.running >= _BUSY * min(self._most_running, fitting)
+        return lately if is_busy and (lately - rate) * span > _CHANCE * math.sqrt(rate * span + 1) else rate
 
     def most(self) -> int | None:
         """Tokens of the next request's thought; None where there is enough for all."""
