@@ -2,7 +2,8 @@
 back. The same command afterwards finishes the work, and it is the work of a pipeline that nothing happened to.
 
 A pipeline that got through its accidents is compared with the undisturbed one and a new one begins, until there were
-enough. The table of them stays in `runs/chaos.md`; NUM_KILLS draws fewer.
+enough. From the middle on, a kind that has not been drawn yet is waited for. The table of them stays in
+`runs/chaos.md`; NUM_KILLS draws fewer.
 
 Not tried here: a clock that jumps while a process runs, for which the clock of the whole machine would have to be set.
 What a clock set back leaves behind is files that are younger than now, and these are made.
@@ -104,11 +105,13 @@ def test_a_pipeline_that_a_hundred_accidents_happened_to_ends_as_one_that_none_h
                 if len(happened) == NUM_KILLS:
                     process.wait(1800)
                     continue
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(rng.uniform(0, duration / 2))
+                late = len(happened) >= NUM_KILLS / 2
+                awaited = next((kind for kind in PROCESSES if late and kind not in dict(happened)), None)
+                if _is_over(process, rng.uniform(0, duration / 2), PROCESSES.get(awaited or FLOW, "")):
                     continue
                 victims = {kind: descendants(process.pid, mark) for kind, mark in PROCESSES.items()}
-                kind = rng.choice([*(kind for kind, found in victims.items() if found), CLOCK] + [FULL] * is_limited)
+                kinds = [*(kind for kind, found in victims.items() if found), CLOCK] + [FULL] * is_limited
+                kind = awaited if awaited in kinds else rng.choice(kinds)
                 happened.append((kind, _stage(directory)))
                 print(f"{len(happened)}: {kind} during {happened[-1][1]}, pipeline {number}", flush=True)
                 before, is_struck = stormy.shards(), True
@@ -151,6 +154,16 @@ def _age(directory: Path, seconds: float = 3600) -> None:
     for file in directory.rglob("*"):
         with suppress(OSError):
             os.utime(file, (time.time() + seconds,) * 2, follow_symlinks=False)
+
+
+def _is_over(process: "subprocess.Popen[bytes]", seconds: float, awaited: str) -> bool:
+    """After so many seconds; or as soon as there is a process with such a mark, as some are there for a moment only."""
+    until = time.monotonic() + seconds
+    while process.poll() is None and (awaited or time.monotonic() < until):
+        if awaited and descendants(process.pid, awaited):
+            break
+        time.sleep(0.1)
+    return process.poll() is not None
 
 
 def _stage(directory: Path) -> str:
