@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import random
@@ -77,19 +78,20 @@ class Admission:
         """Tokens that the load leaves for the thought of a request that has come; None where there are enough."""
         return None if self._controller is None else self._controller.most()
 
-    @property
-    def priority(self) -> int:
-        """In the engine, of a request that has come; the lower is drawn first."""
-        return 0 if self._controller is None else self._controller.turns.turn
-
-    def arrive(self, choices: int = 1) -> Callable[[Plan | None, Iterable[Tally], bool], None]:
-        """A request for so many choices has come. Returns what is to be called when it is over: with its plan, None
-        where it was refused, the tokens of its choices, and whether it was answered."""
-        controller, came = self._controller, time.monotonic()
+    def arrive(self, choices: int = 1) -> tuple[asyncio.Event, Callable[[Plan | None, Iterable[Tally], bool], None]]:
+        """A request for so many choices has come. Returns what is set when the engine has a place for it, and what is
+        to be called when it is over: with its plan, None where it was refused, the tokens of its choices, and whether
+        it was answered."""
+        controller, came, place = self._controller, time.monotonic(), asyncio.Event()
         if controller is None:
-            return lambda plan, tallies, answered: None
-        turn = self.priority
+            place.set()
+            return place, lambda plan, tallies, answered: None
+        turn = controller.turns.turn
         ticket = controller.arrive(came, choices)
+        if ticket.began is None:
+            ticket.begin = place.set
+        else:
+            place.set()
         _PRICE.set(controller.allocation.price)
         _TURNS.inc(turn - ticket.turn)
 
@@ -107,7 +109,7 @@ class Admission:
                 _IN_TIME.labels(plan.level).inc()
                 _EXPECTED_RIGHT.labels(plan.level).inc(_accuracy(controller.points, plan.budget.think))
 
-        return over
+        return place, over
 
     def told(self, plan: Plan) -> dict[str, Any]:
         """What a client is told beside its budget."""

@@ -32,8 +32,6 @@ def watch(engine: Any) -> None:
     @wraps(generate)
     def counted(prompt: Any, sampling_params: Any, request_id: str, **options: Any) -> AsyncGenerator[Any, None]:
         count, options = CURRENT.get(None), {**options, "request_id": request_id}
-        if count is not None and count.priority and not options.get("priority"):
-            options["priority"] = count.priority
         if count is None or count.plan is None or not count.plan.counted:
             return generate(prompt, sampling_params, **options)
         return count.follow(engine, generate, prompt, sampling_params, options)
@@ -109,8 +107,7 @@ class Tally:
 
 class Count:
     """The tokens of one HTTP request, whose budget is set on what the engine gets: `tallies` by the index of a choice,
-    as OpenAI's APIs number them. `load` is what the client is told of the server's load, and `priority` what the engine
-    is where the request does not say it.
+    as OpenAI's APIs number them. `load` is what the client is told of the server's load.
 
     Args:
         plan: None until the request has been read.
@@ -120,7 +117,6 @@ class Count:
         self.tallies: dict[int, Tally] = {}
         self.plan = plan
         self.load: Mapping[str, Any] = {}
-        self.priority = 0
         self._markers, self._marks, self._tokenizer = markers, Marks.of(markers), tokenizer
         self._num_choices = 0
 

@@ -6,6 +6,7 @@ counts of tokens by phase in the registry that vLLM shows at /metrics.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from pathlib import Path
@@ -138,11 +139,13 @@ class Budgets:
                 return {"type": "http.disconnect"}
             try:
                 document = parse(body)
-                over, count.priority = self._admission.arrive(choices(document)), self._admission.priority
+                place, over = self._admission.arrive(choices(document))
                 found = plan(kind, document, served.config, served.markers, self._admission.most_thought, fixed)
                 edited = found.dump()
             except Refused as error:
                 raise HTTPException(400, str(error)) from None
+            if not await _is_served(place, receive):
+                return {"type": "http.disconnect"}
             count.plan, count.load = found, self._admission.told(found)
             sender = _Sender(found, count, Reply(kind, count, served.config.reasoning_content), send)
             return {"type": "http.request", "body": edited, "more_body": False}
@@ -171,6 +174,19 @@ def _bounded(receive: Receive) -> Receive:
         return message
 
     return bounded
+
+
+async def _is_served(place: asyncio.Event, receive: Receive) -> bool:
+    """Until the engine has a place for a request that was received; False where its client has left before."""
+    if place.is_set():
+        return True
+    served, left = asyncio.create_task(place.wait()), asyncio.ensure_future(receive())
+    try:
+        await asyncio.wait({served, left}, return_when=asyncio.FIRST_COMPLETED)
+        return not left.done()
+    finally:
+        served.cancel()
+        left.cancel()
 
 
 class _Sender:

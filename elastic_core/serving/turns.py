@@ -1,4 +1,4 @@
-"""Who waits for whom: requests as an engine takes them, in turns, and within one in the order of arrival.
+"""Who waits for whom: requests before an engine's places, in turns, and within one in the order of arrival.
 
 In that order alone, a backlog longer than the goal makes everybody late until it is worked off, which at the engine's
 limit is never. A request that would be late opens a new turn instead, and goes before all that wait; they are late in
@@ -8,19 +8,21 @@ any case, and are drawn when there is room.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
 @dataclass
 class Ticket:
-    """Of a request. The engine takes a lower `turn` first. `tokens` are those that its responses, so many `choices`,
-    are expected to take together; it began to draw them at `began`, None while it waits."""
+    """Of a request. A lower `turn` is first. `tokens` are those that its responses, so many `choices`, are expected to
+    take together. It has had its place since `began`, None while it waits, and is told by `begin`."""
 
     turn: int
     tokens: float
     choices: int = 1
     began: float | None = None
     over: bool = False
+    begin: Callable[[], None] = lambda: None
 
 
 class Turns:
@@ -68,6 +70,7 @@ class Turns:
                 ticket.began = now
                 self.running += ticket.choices
                 self._has_left(ticket)
+                ticket.begin()
 
     def _has_left(self, ticket: Ticket) -> None:
         """The queue."""

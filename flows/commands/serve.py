@@ -117,8 +117,6 @@ def command(
     arguments = server.arguments(directory, name, parameters, _sampling(levels, sweep), markers, host, port)
     if goal:  # vLLM would start one for each replica, and each would think that it has the whole engine.
         arguments += ["--api-server-count", "1"]
-    if latency:  # By which new requests go before those that are late anyway.
-        arguments += ["--scheduling-policy", "priority"]
     return Command(
         name,
         [sys.executable, "-m", server.__name__, *arguments, "--", *further],

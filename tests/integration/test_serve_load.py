@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -78,28 +77,39 @@ def test_budgets_fall_to_the_floor_and_whoever_says_so_keeps_theirs(served: tupl
     assert "a step takes" in log.read_text()
 
 
-def test_the_engine_draws_by_priority_where_responses_have_a_goal(
+def test_requests_wait_before_the_engine_and_whoever_leaves_waits_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path / "runs"))
-    sizes = ("--set", "engine.max_model_len=512", "--set", "engine.max_num_seqs=1")
+    sizes = ("--set", "engine.max_model_len=512", "--set", "engine.max_num_seqs=2")
     model = model_with_levels(tmp_path / "model")
     with elastic_serve(model, tmp_path / "log", "--latency", "60", "--floor", "low", *sizes) as (server, _):
-        over = asyncio.run(_in_turn(server, [0] * 40 + [-1]))
-        assert "elastic_turns_total 0.0" in httpx.get(f"{server}/metrics").text
-    assert sum(each < over[-1] for each in over) < 20
+        answers, most = asyncio.run(_crowd(server, 30, 10))
+    assert answers == 20 and 1 <= most <= 2, "at once in the engine, with those that wait there"
 
 
-async def _in_turn(server: str, priorities: list[int]) -> list[float]:
-    """When requests of these priorities were over; they are sent one after the other."""
-    over = [0.0] * len(priorities)
+async def _crowd(server: str, count: int, impatient: int) -> tuple[int, float]:
+    """Of so many requests at once, some of whose clients leave soon: answers, and most that vLLM had at once."""
+    body, held = {"model": "model", "messages": QUESTION, **FIXED}, list[float]()
 
-    async def one(client: httpx.AsyncClient, number: int) -> None:
-        await asyncio.sleep(0.01 * number)
-        body = {"model": "model", "messages": QUESTION, "seed": number, "priority": priorities[number]}
-        (await client.post(f"{server}/v1/chat/completions", json=body | FIXED)).raise_for_status()
-        over[number] = time.perf_counter()
+    async def one(client: httpx.AsyncClient, number: int) -> bool:
+        call = client.post(f"{server}/v1/chat/completions", json=body | {"seed": number})
+        try:
+            return (await asyncio.wait_for(call, 0.3 if number < impatient else 300)).is_success
+        except TimeoutError:
+            return False
+
+    async def look(client: httpx.AsyncClient) -> None:
+        while True:
+            lines = (await client.get(f"{server}/metrics")).text.splitlines()
+            names = "vllm:num_requests_running{", "vllm:num_requests_waiting{"
+            held.append(sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(names)))
+            await asyncio.sleep(0.1)
 
     async with httpx.AsyncClient(timeout=300, limits=httpx.Limits(max_connections=None)) as client:
-        await asyncio.gather(*(one(client, number) for number in range(len(priorities))))
-    return over
+        looking = asyncio.create_task(look(client))
+        # The first ones have the places: the impatient come after them, and wait.
+        order = [*range(impatient, impatient + 5), *range(impatient), *range(impatient + 5, count)]
+        answered = await asyncio.gather(*(one(client, number) for number in order))
+        looking.cancel()
+    return sum(answered), max(held)

@@ -35,7 +35,7 @@ def metric(name: str, **labels: str) -> float:
 
 def test_without_a_goal_nobody_is_told_of_load() -> None:
     load = Admission()
-    over = load.arrive()
+    _, over = load.arrive()
     plan = served(load, Budget(192, 8), "high")
     assert load.told(plan) == {} and plan.budget == plan.asked
     over(plan, [], True)
@@ -46,7 +46,7 @@ def test_a_crowd_gets_less_and_is_told_why(clock: Any) -> None:
     plans, ends = [], []
     for _ in range(200):
         clock.seconds += 0.001
-        ends.append(load.arrive())
+        ends.append(load.arrive()[1])
         plans.append(served(load, Budget(192, 8), "crowd"))
     assert load.told(plans[0]) | {"price": 0} == {"asked": "192+8", "why": "asked", "price": 0}
     assert plans[-1].budget.think == 0
@@ -65,17 +65,20 @@ def test_a_crowd_gets_less_and_is_told_why(clock: Any) -> None:
 
 def test_a_request_that_would_be_late_goes_before_those_that_wait(clock: Any) -> None:
     load = Admission(Controller(GOAL, STEPS, 64))
-    assert load.priority == 0
-    for _ in range(1000):
-        load.arrive()
-    assert load.priority < 0 and metric("elastic_turns_total") == -load.priority
+    crowd = [load.arrive() for _ in range(1000)]
+    assert [place.is_set() for place, _ in crowd] == [True] * 64 + [False] * 936
+    assert metric("elastic_turns_total") >= 1
+    _, first = crowd[0]
+    first(None, [], False)
+    served_next = next(i for i, (place, _) in enumerate(crowd[64:], 64) if place.is_set())
+    assert served_next > 64, "the one that came first of those that wait is late in any case"
 
 
 def test_who_leaves_or_is_refused_is_no_load_any_more(clock: Any) -> None:
     controller = Controller(GOAL, STEPS, 64)
     load = Admission(controller)
     for plan, answered in ((None, False), (served(load, Budget(192, 8), "left"), False)):
-        over = load.arrive()
+        _, over = load.arrive()
         clock.seconds += 100.0
         over(plan, [], answered)
     assert (controller.turns.running, controller.trim) == (0, 1.0)
@@ -86,7 +89,7 @@ def test_late_responses_lower_the_next_ones(clock: Any) -> None:
     controller = Controller(GOAL, STEPS, 64)
     load = Admission(controller)
     for _ in range(50):
-        over = load.arrive()
+        _, over = load.arrive()
         clock.seconds += 4.0
         over(served(load, Budget(192, 8), "late"), [], True)
     assert controller.trim < 0.85 and metric("elastic_goal_trim") == controller.trim
@@ -96,7 +99,7 @@ def test_a_request_for_four_choices_is_as_much_load_as_four_requests(clock: Any)
     def given(requests: int, choices_each: int) -> Controller:
         controller = Controller(GOAL, STEPS, 64)
         load = Admission(controller)
-        ends = [(load.arrive(choices_each), served(load, Budget(192, 8), "several")) for _ in range(requests)]
+        ends = [(load.arrive(choices_each)[1], served(load, Budget(192, 8), "several")) for _ in range(requests)]
         assert controller.turns.running == 64
         clock.seconds += 2.0
         for over, plan in ends:
@@ -128,6 +131,6 @@ def test_how_many_responses_a_request_asks_for(body: dict[str, Any], expected: i
 def test_as_much_load_leaves_as_came_whatever_the_engine_made_of_the_request(clock: Any) -> None:
     controller = Controller(GOAL, STEPS, 64)
     load = Admission(controller)
-    over = load.arrive(choices({"n": 2.0}))  # vLLM reads it as 2.
+    _, over = load.arrive(choices({"n": 2.0}))  # vLLM reads it as 2.
     over(served(load, Budget(192, 8), "two"), [SimpleNamespace(length=100)] * 2, True)  # type: ignore[list-item]
     assert controller.turns.running == 0

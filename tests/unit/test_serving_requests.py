@@ -386,28 +386,6 @@ def test_choices_of_several_prompts_are_numbered_as_openai_numbers_them() -> Non
     assert {index: tally.length for index, tally in count.tallies.items()} == {0: 1, 3: 2}
 
 
-@pytest.mark.parametrize(("ours", "clients", "drawn"), [(-3, 0, -3), (-3, 5, 5), (0, 5, 5), (0, 0, 0)])
-@pytest.mark.parametrize("budget", [Budget(2, 3), Budget(None, None)])
-def test_the_engine_gets_a_requests_priority(budget: Budget, ours: int, clients: int, drawn: int) -> None:
-    count = Count(MARKERS, TOKENIZER, Plan("chat", {}, budget, "low"))
-    count.priority, seen = ours, list[int]()
-
-    class Noting(Engine):
-        def generate(self, *arguments: Any, priority: int = 0, **options: Any) -> Any:
-            seen.append(priority)
-            return super().generate(*arguments, **options)
-
-    async def drain(engine: Engine) -> None:
-        CURRENT.set(count)
-        async for _ in engine.generate({}, SamplingParams(Kind.FINAL_ONLY), "1", priority=clients):
-            pass
-
-    engine = Noting([WORD], 1, "length")
-    watch(engine)
-    asyncio.run(drain(engine))
-    assert seen == [drawn]
-
-
 def whole_count(kind: Any = "chat") -> Count:
     """Of a response of two tokens of thought, a forced end, and three of a solution that was cut."""
     count = Count(MARKERS, TOKENIZER, Plan(kind, {}, Budget(2, 3), "low"))
