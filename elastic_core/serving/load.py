@@ -20,7 +20,6 @@ trim are slow, and v is left only for one that is clearly better.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -38,7 +37,6 @@ _AIM = 0.02  # Of which so many are to: more right answers come in time than wit
 _TRIM = 0.005  # Relative change of the trim by a late response.
 _BOUNDS = 0.25, 4.0  # Of the trim.
 _PACE = 0.02  # How far a response of the longest length moves what is known of the engine's speed.
-_REMEMBERED = 10_000  # Events, by which the time since a response began is looked up.
 _BETTER = 0.01  # In accuracy; for less v stays.
 _WINDOW = 1.0  # Over which arrivals are counted, in goals of latency.
 _WINDOW_WITHOUT = 5.0  # In seconds, where there is no such goal.
@@ -101,7 +99,7 @@ class Controller:
         self._lately = _Rate(_QUICK * window)
         self._top = len(points) - 1
         self._owed = 0.0
-        self._times, self._clock = list[float](), list[float]()
+        self._at = self._clock = 0.0
         self.turns = Turns(most_running)
         self._left = -math.inf
         self.trim = self.pace = 1.0
@@ -128,7 +126,7 @@ class Controller:
             self._top = best
         chosen = found[self._top]
         self.allocation = chosen._replace(price=allocate(self.frontier, chosen.tokens).price)
-        return turns.enter(now, chosen.tokens * choices, choices)
+        return turns.enter(self._clock, chosen.tokens * choices, choices)
 
     def _soon(self, rate: float, now: float, latency: float) -> float:
         """The rate; where too many run to have the largest budget all, and more came lately than chance makes of it,
@@ -154,12 +152,12 @@ class Controller:
         be changed. `tokens` are those of each response that there was."""
         self._go_on(now)
         self._left = now
-        self.turns.leave(now, ticket)
+        self.turns.leave(self._clock, ticket)
         self._given.add(now, ticket.tokens)
         self._drawn.add(now, sum(tokens))
         if seconds is None or self.goal.latency is None or ticket.began is None:
             return
-        self._learn_pace(ticket.began, max(tokens, default=0.0))
+        self._learn_pace(self._clock - ticket.began, max(tokens, default=0.0))
         if ticket.turn != self.turns.turn:
             return  # Others went before it.
         late = seconds > self.goal.latency
@@ -175,18 +173,12 @@ class Controller:
 
     def _go_on(self, now: float) -> None:
         """The clock that goes by the timing: tokens that a response which is drawn all the time has by now."""
-        passed = 0.0
-        if self._times:
-            step = self._steps.at(min(max(1, self.turns.running), self._most_running))
-            passed = self._free(self._arrivals.value(now)) * (now - self._times[-1]) / step
-        self._clock.append((self._clock[-1] if self._clock else 0.0) + passed)
-        self._times.append(now)
-        if len(self._times) > 2 * _REMEMBERED:
-            del self._times[:_REMEMBERED], self._clock[:_REMEMBERED]
+        step = self._steps.at(min(max(1, self.turns.running), self._most_running))
+        self._clock += self._free(self._arrivals.value(now)) * (now - self._at) / step
+        self._at = now
 
-    def _learn_pace(self, began: float, tokens: float) -> None:
-        """By a response that is over: an engine was timed in a moment of its own."""
-        timed = self._clock[-1] - self._clock[max(0, bisect_right(self._times, began) - 1)]
+    def _learn_pace(self, timed: float, tokens: float) -> None:
+        """By a response that is over, and should have so many: an engine was timed in a moment of its own."""
         if tokens > 0 and timed > 0:
             weight = _PACE * min(1.0, tokens / self.points[-1].tokens_p95)
             self.pace *= (timed / tokens / self.pace) ** weight

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 @dataclass
 class Ticket:
     """Of a request. A lower `turn` is first. `tokens` are those that its responses, so many `choices`, are expected to
-    take together. It has had its place since `began`, None while it waits, and is told by `begin`."""
+    take together. It has had its place since `began`, by the caller's clock, None while it waits; `begin` tells it."""
 
     turn: int
     tokens: float
