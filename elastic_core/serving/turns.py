@@ -7,12 +7,12 @@ any case, and are drawn when there is room.
 
 from __future__ import annotations
 
-import heapq
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
 
-@dataclass
+@dataclass(eq=False)
 class Ticket:
     """Of a request. A lower `turn` is first. `tokens` are those that its responses, so many `choices`, are expected to
     take together. It has had its place since `began`, by the caller's clock, None while it waits; `begin` tells it."""
@@ -21,7 +21,6 @@ class Ticket:
     tokens: float
     choices: int = 1
     began: float | None = None
-    over: bool = False
     begin: Callable[[], None] = lambda: None
 
 
@@ -38,23 +37,20 @@ class Turns:
         self.turn = self.running = 0
         self.waiting = 0.0
         self._most_running = most_running
-        self._queue = list[tuple[int, int, Ticket]]()
-        self._number = 0
+        self._queue = dict[int, OrderedDict[Ticket, None]]()  # By turn; the last one that is there is first.
 
     def enter(self, now: float, tokens: float, choices: int) -> Ticket:
         """A request has come."""
         ticket = Ticket(self.turn, tokens, choices)
-        self._number += 1
-        heapq.heappush(self._queue, (ticket.turn, self._number, ticket))
+        self._queue.setdefault(ticket.turn, OrderedDict())[ticket] = None
         self.waiting += tokens
         self._begin(now)
         return ticket
 
     def leave(self, now: float, ticket: Ticket) -> None:
         """It is over, whether it had begun or not."""
-        ticket.over = True
         if ticket.began is None:
-            self._has_left(ticket)
+            self._take(ticket)
         else:
             self.running -= ticket.choices
         self._begin(now)
@@ -64,15 +60,18 @@ class Turns:
         self.turn, self.waiting = self.turn - 1, 0.0
 
     def _begin(self, now: float) -> None:
-        while self._queue and (self.running < self._most_running or self._queue[0][2].over):
-            *_, ticket = heapq.heappop(self._queue)
-            if not ticket.over:
-                ticket.began = now
-                self.running += ticket.choices
-                self._has_left(ticket)
-                ticket.begin()
+        while self._queue and self.running < self._most_running:
+            ticket = next(iter(self._queue[next(reversed(self._queue))]))
+            self._take(ticket)
+            ticket.began = now
+            self.running += ticket.choices
+            ticket.begin()
 
-    def _has_left(self, ticket: Ticket) -> None:
-        """The queue."""
+    def _take(self, ticket: Ticket) -> None:
+        """Out of the queue."""
+        turn = self._queue[ticket.turn]
+        del turn[ticket]
+        if not turn:
+            del self._queue[ticket.turn]
         if ticket.turn == self.turn:
             self.waiting = max(0.0, self.waiting - ticket.tokens)
