@@ -115,7 +115,7 @@ class Controller:
         self._lately.add(now, choices)
         rate = self._arrivals.value(now)
         if latency is not None:
-            # More than run would be late; an engine may draw fewer than it was told.
+            # No more than arrive within the goal may run, or they are late: an engine may draw fewer than it says.
             rate = max(self._soon(rate, now, latency), turns.running / latency)
             step = self.pace * self._steps.at(self._most_running) / self._free(rate)
             if turns.waiting and step * (turns.waiting / self._most_running + self.points[0].tokens_p95) > latency:
@@ -133,9 +133,10 @@ class Controller:
         that of late."""
         lately = self._lately.value(now)
         span = 2 * self._lately.window  # A window that forgets exponentially varies like one of twice its length.
+        if (lately - rate) * span <= _CHANCE * math.sqrt(rate * span + 1):
+            return rate
         fitting = self._steps.running_at(latency / self.points[-1].tokens_p95 / self.pace)
-        is_busy = self.turns.running >= _BUSY * min(self._most_running, fitting)
-        return lately if is_busy and (lately - rate) * span > _CHANCE * math.sqrt(rate * span + 1) else rate
+        return lately if self.turns.running >= _BUSY * min(self._most_running, fitting) else rate
 
     def most(self) -> int | None:
         """Tokens of the next request's thought; None where there is enough for all."""
@@ -167,9 +168,9 @@ class Controller:
             change = -_TRIM if late else _TRIM * _AIM / (1 - _AIM)
             self.trim = min(high, max(low, self.trim * math.exp(change)))
 
-    def _free(self, rate: float) -> float:
-        """Of the engine's time; the rest takes what requests begin with."""
-        return max(0.2, 1 - rate * self._steps.request)
+    def _free(self, rate: float, least: float = 0.2) -> float:
+        """Share of the engine's time; the rest takes what requests begin with."""
+        return max(least, 1 - rate * self._steps.request)
 
     def _go_on(self, now: float) -> None:
         """The clock that goes by the timing: tokens that a response which is drawn all the time has by now."""
@@ -197,8 +198,7 @@ class Controller:
         most = math.inf if self.goal.tokens_per_second is None else self.goal.tokens_per_second / max(rate, 1e-9)
         if self.goal.latency is None:
             return most
-        free = max(0.0, 1 - rate * self._steps.request)  # Of the time; the rest takes what requests begin with.
-        speed = free / self.pace  # Of the engine, in that at which it was timed.
+        speed = self._free(rate, 0.0) / self.pace  # Of the engine, in that at which it was timed.
         running = min(self._most_running, self._steps.running_at(speed * trim * self.goal.latency / longest))
         drawn = 0.0 if running < 1 else speed * running / self._steps.at(running)
         return min(most, max(0.0, drawn - waiting / self.goal.latency) / max(rate, 1e-9))

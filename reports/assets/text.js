@@ -42,14 +42,20 @@ function thoughtOf(trajectories, chunk, i, row, pattern) {
   const length = chunk.thinking_length[i];
   const tokens = counted(trajectories.numbers.think_tokens[row], "token");
   const closing = chunk.closing[i];
-  const endings = {
-    closed: closing ? [] : [note("closed by the model", "end")],
-    forced: [note(`cut after ${tokens}`, "cut")],
-    end_of_text: [note("the model stopped here", "cut")],
-    length: [note(`cut after ${tokens}, never closed`, "cut")],
-  };
-  const ending = endings[trajectories.name("think_finish", row)] ?? [];
-  const parts = [written(whole.slice(0, length), pattern), ...ending];
+  const parts = [written(whole.slice(0, length), pattern)];
+  switch (trajectories.name("think_finish", row)) {
+    case "closed":
+      if (!closing) parts.push(note("closed by the model", "end"));
+      break;
+    case "forced":
+      parts.push(note(`cut after ${tokens}`, "cut"));
+      break;
+    case "end_of_text":
+      parts.push(note("the model stopped here", "cut"));
+      break;
+    case "length":
+      parts.push(note(`cut after ${tokens}, never closed`, "cut"));
+  }
   if (closing) parts.push(insertion(chunk.phrase[i] ? "end" : `end, ${counted(closing, "token")}`));
   const rest = whole.slice(length, length + MAX_GHOST);
   if (rest) {

@@ -113,7 +113,9 @@ class Trajectories {
   }
 
   #flips(track) {
-    return this.rows(track).some((row, i) => i > 0 && this.isRight(row) !== this.isRight(row - 1));
+    const { first, end } = this.tracks[track];
+    for (let row = first + 1; row < end; row++) if (this.isRight(row) !== this.isRight(row - 1)) return true;
+    return false;
   }
 
   /** Whether a track is among those asked for by benchmark, problem, sample, model and strategy ("" is any). */
@@ -144,10 +146,14 @@ class Trajectories {
     let numRows = 0;
     for (let track = 0; track < this.tracks.length; track++) {
       if (!this.#isAsked(track, wanted)) continue;
-      const matched = this.rows(track).filter(isMatch);
-      for (const row of matched) rows[row] = 1;
-      numRows += matched.length;
-      if (matched.length) tracks.push(track);
+      const { first, end } = this.tracks[track];
+      const before = numRows;
+      for (let row = first; row < end; row++) {
+        if (!isMatch(row)) continue;
+        rows[row] = 1;
+        numRows++;
+      }
+      if (numRows > before) tracks.push(track);
     }
     return { tracks, rows, numRows };
   }

@@ -16,6 +16,7 @@ import pytest
 
 from elastic_core.system.network import free_ports
 from elastic_core.system.processes import kill_tree
+from elastic_core.system.retry import wait_until
 from tests.served import BASE
 
 DRIVER = """
@@ -82,10 +83,7 @@ class Head:
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
-        until = time.monotonic() + 120
-        while "Ray runtime started" not in log.read_text():
-            assert time.monotonic() < until and self._process.poll() is None, log.read_text()
-            time.sleep(0.5)
+        assert wait_until(lambda: "Ray runtime started" in log.read_text(), 120), log.read_text()
 
     def stop(self) -> None:
         kill_tree(self._process.pid)

@@ -25,6 +25,7 @@ import psutil
 import pytest
 from mlflow import MlflowClient
 
+from elastic_core.system.retry import wait_until
 from elastic_core.training.grpo.step_metrics import check_metrics
 from tests.elastic_command import ELASTIC, elastic, environment
 from tests.exactness import assert_same_work, broken_rules
@@ -107,7 +108,7 @@ def test_a_pipeline_that_a_hundred_accidents_happened_to_ends_as_one_that_none_h
                     continue
                 late = len(happened) >= NUM_KILLS / 2
                 awaited = next((kind for kind in PROCESSES if late and kind not in dict(happened)), None)
-                if _is_over(process, rng.uniform(0, duration / 2), PROCESSES.get(awaited or FLOW, "")):
+                if _is_over(process, rng.uniform(0, duration / 2), PROCESSES[awaited or FLOW]):
                     continue
                 victims = {kind: descendants(process.pid, mark) for kind, mark in PROCESSES.items()}
                 kinds = [*(kind for kind, found in victims.items() if found), CLOCK] + [FULL] * is_limited
@@ -158,11 +159,11 @@ def _age(directory: Path, seconds: float = 3600) -> None:
 
 def _is_over(process: "subprocess.Popen[bytes]", seconds: float, awaited: str) -> bool:
     """After so many seconds; or as soon as there is a process with such a mark, as some are there for a moment only."""
-    until = time.monotonic() + seconds
-    while process.poll() is None and (awaited or time.monotonic() < until):
-        if awaited and descendants(process.pid, awaited):
-            break
-        time.sleep(0.1)
+
+    def is_there() -> bool:
+        return process.poll() is not None or (bool(awaited) and bool(descendants(process.pid, awaited)))
+
+    wait_until(is_there, None if awaited else seconds, every=0.1)
     return process.poll() is not None
 
 

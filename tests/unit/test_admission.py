@@ -99,12 +99,12 @@ def test_a_request_for_four_choices_is_as_much_load_as_four_requests(clock: Any)
     def given(requests: int, choices_each: int) -> Controller:
         controller = Controller(GOAL, STEPS, 64)
         load = Admission(controller)
-        ends = [(load.arrive(choices_each)[1], served(load, Budget(192, 8), "several")) for _ in range(requests)]
-        assert controller.turns.running == 64
+        came = [(*load.arrive(choices_each), served(load, Budget(192, 8), "several")) for _ in range(requests)]
+        assert sum(place.is_set() for place, *_ in came) * choices_each == controller.turns.running == 64
         clock.seconds += 2.0
-        for over, plan in ends:
+        for _, over, plan in came:
             over(plan, [SimpleNamespace(length=100)] * choices_each, True)  # type: ignore[list-item]
-        assert controller.turns.running == 0
+        assert (controller.turns.running, controller.turns.waiting) == (0, 0.0)
         return controller
 
     one, four = given(200, 1), given(50, 4)

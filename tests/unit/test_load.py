@@ -121,7 +121,7 @@ def test_when_the_load_is_over_everybody_gets_everything_again() -> None:
         place, ticket = policy.arrive(now)
         given.append(place)
         now += 2.0
-        policy.leave(ticket, now, 2.0, 200.0)
+        policy.leave(ticket, now, 1.0, 200.0)
     assert set(given[2:]) == {3}
 
 
