@@ -1,5 +1,6 @@
 """Ray's head dies and is back at once, as a service of systemd would be: engines that are waited for are said to be
-lost, as Ray itself would let the driver wait without end."""
+lost, as Ray itself would let the driver wait without end. So they are where a local head ends; one that is only slow is
+waited for."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ import pytest
 
 from elastic_core.system.network import free_ports
 from elastic_core.system.processes import kill_tree
+from elastic_core.system.ray_cluster import RayCluster, local_cluster
 from elastic_core.system.retry import wait_until
 from tests.served import BASE
 
@@ -110,3 +112,76 @@ def test_an_engine_is_lost_with_its_head(head: Head, places: int) -> None:
     text, _ = driver.communicate(timeout=120)
     assert "Ray's head was started anew" in text
     assert time.monotonic() - began < 100, "start_timeout_seconds is 900"
+
+
+LOCAL_DRIVER = """
+import asyncio, sys
+from elastic_core.engines.base import EngineLost
+from elastic_core.engines.parameters import EngineParameters
+from elastic_core.engines.ray_engine import RayEngine
+from elastic_core.strategies.base import Generate, Sampling
+from elastic_core.system.ray_cluster import RayCluster, connected
+
+dashboard, gcs, token, head, model, num_responses = sys.argv[1:]
+
+async def main():
+    async with RayEngine(model, EngineParameters(max_model_len=128, device="cpu")) as engine:
+        print("runs", flush=True)
+        for number in range(int(num_responses)):
+            await engine.generate(Generate((1,), 100, (), Sampling()), number)
+            await asyncio.sleep(1)
+        print("finished", flush=True)
+
+with connected(RayCluster(dashboard, gcs, token, int(head))):
+    print("joined", flush=True)
+    try:
+        asyncio.run(main())
+    except EngineLost as error:
+        print(error, flush=True)
+"""
+
+
+@pytest.fixture
+def local() -> Iterator[RayCluster]:
+    with local_cluster(cpus=2, gpus=0, object_store_bytes=100 << 20) as cluster:
+        time.sleep(10)  # `ray start` goes on after its job server answers.
+        yield cluster
+
+
+def local_driver(cluster: RayCluster, num_responses: int) -> subprocess.Popen[str]:
+    where = [str(part) for part in (cluster.dashboard, cluster.gcs, cluster.token, cluster.head)]
+    command = [sys.executable, "-c", LOCAL_DRIVER, *where, str(BASE), str(num_responses)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def gcs_of(cluster: RayCluster) -> psutil.Process:
+    children = psutil.Process(cluster.head).children(recursive=True)
+    return next(each for each in children if each.name() == "gcs_server")
+
+
+@pytest.mark.timeout(900)
+def test_an_engine_is_lost_when_its_local_head_ends(local: RayCluster) -> None:
+    driver = local_driver(local, 10_000)
+    assert driver.stdout is not None
+    assert "runs\n" in iter(driver.stdout.readline, "")
+    gcs_of(local).kill()
+    began = time.monotonic()
+    text, _ = driver.communicate(timeout=600)
+    assert "Ray's head has ended" in text and driver.returncode == 0
+    assert time.monotonic() - began < 300, "Ray waits for 600"
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("when", ["before", "joined"])
+def test_a_head_that_does_not_answer_for_two_minutes_is_waited_for(local: RayCluster, when: str) -> None:
+    gcs = gcs_of(local)
+    if when == "before":
+        gcs.suspend()
+    driver = local_driver(local, 5)
+    assert driver.stdout is not None
+    if when == "joined":
+        assert "joined\n" in iter(driver.stdout.readline, "")
+        gcs.suspend()
+    time.sleep(120)
+    gcs.resume()
+    assert driver.communicate(timeout=600)[0].endswith("finished\n")
