@@ -42,7 +42,7 @@ doctor: install ## Check that this machine can run the pipeline
 # Without a GPU it tries what a CPU can do.
 gpu: ENGINE = $(shell nvidia-smi --list-gpus >/dev/null 2>&1 && echo gpu || echo cpu)
 gpu: install ## Show on this machine's GPUs what a CPU cannot show, into runs/gpu-evidence
-	@$(BIN)/elastic gpu-check
+	@$(BIN)/python -m tests.gpu
 
 test: INSTALL_FOR = for-tests
 test: install ## Lint and unit tests at the same time, then integration and end-to-end tests
