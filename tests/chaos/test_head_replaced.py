@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from elastic_core.system.network import free_ports
+from elastic_core.system.network import HOST, free_ports
 from elastic_core.system.processes import kill_tree
 from elastic_core.system.ray_cluster import RayCluster, local_cluster
 from elastic_core.system.retry import wait_until
@@ -172,16 +172,18 @@ def test_an_engine_is_lost_when_its_local_head_ends(local: RayCluster) -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("when", ["before", "joined"])
-def test_a_head_that_does_not_answer_for_two_minutes_is_waited_for(local: RayCluster, when: str) -> None:
-    gcs = gcs_of(local)
-    if when == "before":
-        gcs.suspend()
+def test_a_head_that_does_not_answer_for_two_minutes_is_waited_for(local: RayCluster) -> None:
+    """As on an overloaded machine: its connections break, and it accepts no new one. By its defaults Ray gives the head
+    up after a minute."""
     driver = local_driver(local, 5)
     assert driver.stdout is not None
-    if when == "joined":
-        assert "joined\n" in iter(driver.stdout.readline, "")
-        gcs.suspend()
+    assert "joined\n" in iter(driver.stdout.readline, "")
+    gcs = gcs_of(local)
+    gcs.suspend()
+    assert local.gcs is not None
+    broken = subprocess.run(["ss", "-K", "dst", HOST, "dport", "=", f":{local.gcs.split(':')[1]}"], capture_output=True)
+    if len(broken.stdout.splitlines()) < 2:
+        pytest.skip("ss -K breaks no connection here: it needs root")
     time.sleep(120)
     gcs.resume()
     assert driver.communicate(timeout=600)[0].endswith("finished\n")
