@@ -90,7 +90,6 @@ class Head:
         self._process.wait()
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("places", [0, 1], ids=["waits for a place", "runs"])
 def test_an_engine_is_lost_with_its_head(head: Head, places: int) -> None:
     driver = subprocess.Popen(

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
-import pytest
 
 from elastic_core.system.network import free_ports
 from tasks.records.mlflow_tracker import Tracker
@@ -17,7 +16,6 @@ from tasks.records.mlflow_tracker import Tracker
 OUTAGE_SECONDS = 60
 
 
-@pytest.mark.timeout(600)
 def test_what_is_logged_while_the_server_is_away_arrives(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     server = _serve(tmp_path, port)

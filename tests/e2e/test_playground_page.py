@@ -22,8 +22,6 @@ from tests.command_lines import command_lines
 from tests.elastic_command import ELASTIC, environment
 from tests.served import BASE, model_with_levels
 
-pytestmark = pytest.mark.timeout(600)
-
 PASSWORD = "of the playground's test"
 GONE = "http://127.0.0.1:9/v1#gone"
 """Nothing listens there: it is the port of a service that no longer is anywhere."""

@@ -19,8 +19,6 @@ from flows.commands.playground import CLIENT_LOGINS, PlaygroundParameters, appli
 from flows.commands.playground.session import Session
 from flows.runtime.models import Models, find_models
 
-pytestmark = pytest.mark.timeout(120)
-
 TOKEN = "the token of this test"
 PASSWORD = "the password of this test"
 TEXTBOXES = 10

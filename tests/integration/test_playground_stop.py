@@ -17,7 +17,7 @@ from elastic_core.system.network import free_ports
 from tests.elastic_command import ELASTIC, environment
 
 # tests/e2e/test_playground_page.py ends one by SIGTERM that is ready.
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 HELD = """
 import subprocess, sys, time

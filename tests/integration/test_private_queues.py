@@ -10,8 +10,6 @@ import pytest
 
 from elastic_core.system.ray_cluster import RayCluster
 
-pytestmark = pytest.mark.timeout(300)
-
 QUEUE = """
     import json, pickle, sys, time
     from pathlib import Path

@@ -127,7 +127,6 @@ def named(name: str) -> Hostile:
     return next(hostile for hostile in HOSTILE if hostile.name == name)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("every_call", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["one call", "every"])

@@ -44,8 +44,6 @@ UNLIMITED = {"think_budget": "unlimited", "solution_budget": "unlimited"}
 NAME, KEY = "model", "secret"
 HEADERS = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json", "Origin": "https://page.example"}
 
-pytestmark = pytest.mark.timeout(1500)
-
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -15,8 +15,6 @@ from elastic_core.serving.server import conflict
 from elastic_core.strategies import Sampling
 from tests.served import BASE, elastic_serve, streams
 
-pytestmark = pytest.mark.timeout(900)
-
 
 def refused_arguments(tmp_path: Path) -> Iterator[tuple[list[str], str]]:
     settings = tmp_path / "settings.yaml"

@@ -13,7 +13,7 @@ import pytest
 
 from tests.served import BUDGETS, elastic_serve, model_with_levels
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 FIXED = {"reasoning_effort": "high", "elastic": {"fixed": True}}
 QUESTION = [{"role": "user", "content": "36+6-4+8=?"}]
 

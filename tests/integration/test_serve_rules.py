@@ -34,8 +34,6 @@ PROBLEMS = [problem.question for problem in (*generate("easy", 4, 5, "tune"), *g
 RULE, SOLUTION = "adaptive_agree2_every16_from32", 32
 GREEDY: dict[str, Any] = {"temperature": 0, "reasoning_effort": "high"}
 
-pytestmark = pytest.mark.timeout(1500)
-
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:

@@ -33,8 +33,6 @@ from tests.elastic_up import (
     write_project,
 )
 
-pytestmark = pytest.mark.timeout(480)  # Half a minute on an idle machine; servers start slowly on a busy one.
-
 _PACKAGED = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
 _FOUND = shutil.which("initdb") or (_PACKAGED[-1] if _PACKAGED else None)
 BINARIES = Path(_FOUND).resolve().parent if _FOUND else None

@@ -318,7 +318,6 @@ def test_an_answer_larger_than_any_contest_is_given_up(
     assert len(api.asked) == 1
 
 
-@pytest.mark.timeout(120)
 def test_what_is_no_address_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standings, "NUM_ATTEMPTS", 2)
     monkeypatch.setattr(standings, "FIRST_WAIT", 3600.0)

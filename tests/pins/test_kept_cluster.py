@@ -10,8 +10,6 @@ import pytest
 from elastic_core.system.ray_cluster import kept_cluster, running_cluster
 from elastic_core.system.retry import wait_until
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def test_stages_share_a_cluster_until_an_error_and_none_is_left() -> None:
     # What Ray is told through the environment is not for the tests after this one.

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import polars as pl
-import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -32,7 +31,6 @@ def trained(directory: Path, rows: Path, **form: bool) -> dict[str, torch.Tensor
     return load_file(directory / "model" / "model.safetensors")
 
 
-@pytest.mark.timeout(600)
 def test_the_cut_changes_no_gradient(tmp_path: Path) -> None:
     rng = random.Random(0)
     ids = [[rng.randrange(3, 50) for _ in range(rng.choice((4, 6, 30, 60)))] for _ in range(ROWS * STEPS)]

@@ -16,8 +16,6 @@ import pytest
 from elastic_core.system.retry import wait_until
 from tests.elastic_up import clean_environment
 
-pytestmark = pytest.mark.timeout(240)
-
 ATTACK = """
     from flows.runtime import environment
 
