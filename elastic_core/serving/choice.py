@@ -177,6 +177,8 @@ def _problems(rows: pl.DataFrame) -> tuple[pl.DataFrame, dict[_Cell, pl.DataFram
 
 def _ruled(problems: pl.DataFrame, margin: float, level: float, only_certified: bool) -> dict[str, Any] | Reason:
     """What the rule says of a problem table."""
+    if FREE not in problems["strategy"]:
+        return Reason.UNMEASURED
     advice = budget_advice(problems, margin=margin, level=level)
     return choose_budgets(advice, problems, only_certified=only_certified)["model", "all"]
 
@@ -201,7 +203,7 @@ def _chosen(problems: pl.DataFrame, rule: dict[str, Any] | Reason) -> tuple[dict
 
 
 def _cell(side: pl.DataFrame) -> _Cell:
-    strategy, think, solution = side.select(_CELL).row(0)
+    strategy, think, solution = (side[name][0] for name in _CELL)
     return strategy, think, solution
 
 
