@@ -83,7 +83,7 @@ class Head:
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
-        assert wait_until(lambda: "Ray runtime started" in log.read_text(), 120), log.read_text()
+        assert wait_until(lambda: "Ray runtime started" in log.read_text(), 600), log.read_text()
 
     def stop(self) -> None:
         kill_tree(self._process.pid)
@@ -106,6 +106,6 @@ def test_an_engine_is_lost_with_its_head(head: Head, places: int) -> None:
     head.stop()
     head.start()
     began = time.monotonic()
-    text, _ = driver.communicate(timeout=120)
+    text, _ = driver.communicate(timeout=600)
     assert "Ray's head was started anew" in text
-    assert time.monotonic() - began < 100, "start_timeout_seconds is 900"
+    assert time.monotonic() - began < 600, "start_timeout_seconds is 900"

@@ -29,7 +29,7 @@ def test_what_is_logged_while_the_server_is_away_arrives(tmp_path: Path) -> None
             time.sleep(OUTAGE_SECONDS)
             assert not logged.done(), "it must wait for the server, neither fail nor be lost"
             server = _serve(tmp_path, port)
-            logged.result(timeout=300)
+            logged.result(timeout=600)
         history = tracker.client.get_metric_history(run, "reward")
         assert [(metric.step, metric.value) for metric in history] == [(1, 1.0), (2, 2.0)]
     finally:
@@ -49,7 +49,7 @@ def _serve(directory: Path, port: int) -> "subprocess.Popen[bytes]":
     ]
     with (directory / "server.log").open("ab") as log:
         server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=directory, start_new_session=True)
-    until = time.monotonic() + 180
+    until = time.monotonic() + 600
     while True:
         try:
             httpx.get(f"http://127.0.0.1:{port}/health", timeout=2).raise_for_status()

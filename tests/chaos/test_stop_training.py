@@ -127,7 +127,7 @@ def test_a_head_that_is_restarted_has_lost_the_job_and_the_next_one_resumes_it(
         with local_cluster() as second:
             assert second.dashboard == first.dashboard
             with pytest.raises(launch.TrainingFailed, match="unknown to the cluster"):
-                following.result(300)
+                following.result(600)
             steps: list[int] = []
             job = launch.submit(remote, config, file, environment)
             launch.follow(remote, job, log_file=log, on_step=steps.append)

@@ -91,7 +91,7 @@ def servers(services: Services) -> Servers:
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert result.returncode == 0, result.stdout[-3000:]

@@ -57,7 +57,7 @@ class Plain:
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=300,
+            timeout=600,
             check=False,
         )
 

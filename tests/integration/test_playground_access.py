@@ -61,7 +61,7 @@ def address(models: Models) -> Iterator[str]:
 
 
 def inside(address: str) -> httpx.Client:
-    return httpx.Client(base_url=f"{address}/{TOKEN}/", trust_env=False, timeout=30)
+    return httpx.Client(base_url=f"{address}/{TOKEN}/", trust_env=False, timeout=600)
 
 
 def predict(client: httpx.Client, function: int, *data: Any) -> httpx.Response:

@@ -26,7 +26,7 @@ def trained(directory: Path, rows: Path, **form: bool) -> dict[str, torch.Tensor
     file.write_text(config.model_dump_json())
     command = [sys.executable, "-W", "ignore", "-m", "elastic_core.training.sft", str(file)]
     environment = {**os.environ, "VERL_PLATFORM": "cpu"}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert run.returncode == 0, run.stderr[-3000:]
     return load_file(directory / "model" / "model.safetensors")
 
