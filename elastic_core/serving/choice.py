@@ -120,14 +120,13 @@ def choose_levels(
     below = {upper: gains[chosen[upper], chosen[lower]] for lower, upper in pairwise(chosen)}
     levels = {effort: _level(sides[cell], rows, crossed[effort], below.get(effort)) for effort, cell in chosen.items()}
     loss = rule if isinstance(rule, Reason) else Gain(**{end: round(rule[name], 6) for end, name in _LOSS.items()})
-    num_measured = rows.filter(strategy=SERVED).n_unique(BUDGET)
     certified = not isinstance(rule, Reason) and rule["verdict"] == NonInferiority.CERTIFIED
     of_high = [sides[cell] for cell in budgets if cell[2] == chosen["high"][2]]
     return Choice(
         levels,
         len(budgets),
         num_frontier,
-        num_measured - len(budgets),
+        rows.filter(strategy=SERVED).n_unique(BUDGET) - len(budgets),
         loss,
         certified,
         len(sides) - len(budgets),
@@ -203,8 +202,7 @@ def _chosen(problems: pl.DataFrame, rule: dict[str, Any] | Reason) -> tuple[dict
 
 
 def _cell(side: pl.DataFrame) -> _Cell:
-    strategy, think, solution = (side[name][0] for name in _CELL)
-    return strategy, think, solution
+    return side["strategy"][0], side["think_budget"][0], side["solution_budget"][0]
 
 
 def _cross_fitted(

@@ -56,5 +56,5 @@ def _serve(directory: Path, port: int) -> "subprocess.Popen[bytes]":
             return server
         except httpx.HTTPError:
             assert server.poll() is None, (directory / "server.log").read_text()
-            assert time.monotonic() < until, "MLflow did not start within 180 s"
+            assert time.monotonic() < until, "MLflow did not start within 600 s"
             time.sleep(0.5)
