@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastic_core.budget import Budget, parse_grid
@@ -85,6 +85,7 @@ def test_sure_answers_stop_where_their_probabilities_were_stored(tmp_path: Path)
         assert (Stop.SURE in {REASONS[reason] for reason in folded.reason if reason >= 0}) == ("sure30" in name)
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(lives=st.lists(st.integers(1, 90), min_size=1, max_size=3), delays=st.integers(0, 99))
 def test_an_interrupted_sweep_ends_with_the_table_of_an_uninterrupted_one(
     whole: pl.DataFrame, lives: list[int], delays: int
