@@ -39,8 +39,6 @@ max_requests = 4
 ROWS = (3 * 3 + 1) * 2 * 5 * 2
 """Cells, benchmarks, problems, samples."""
 
-pytestmark = pytest.mark.timeout(600)
-
 
 class Plain:
     """The environment, a project in it, and the server."""
@@ -59,7 +57,7 @@ class Plain:
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=300,
+            timeout=600,
             check=False,
         )
 

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PREPARE = """
 import os
 from flows.runtime import environment
@@ -27,12 +29,23 @@ def test_the_temporary_server_asks_for_a_password_that_is_new_in_every_process(t
     assert first[0] != second[0]
 
 
-def test_a_server_of_the_user_is_not_sent_our_password(tmp_path: Path) -> None:
-    assert passwords(tmp_path, PREFECT_API_URL="http://prefect.example/api") == ["None", "None"]
-    (tmp_path / "profiles.toml").write_text('active = "mine"\n[profiles.mine]\nPREFECT_API_URL = "http://a.example"\n')
-    assert passwords(tmp_path, PREFECT_HOME=str(tmp_path)) == ["None", "None"]
-    (tmp_path / "prefect.toml").write_text('[api]\nurl = "http://a.example"\n')
-    assert passwords(tmp_path) == ["None", "None"]
+PROFILE = 'active = "mine"\n[profiles.mine]\nPREFECT_API_URL = "http://a.example"\n'
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "variable", "value"),
+    [
+        ("none", "", "PREFECT_API_URL", "http://prefect.example/api"),
+        ("profiles.toml", PROFILE, "PREFECT_HOME", "."),
+        ("prefect.toml", '[api]\nurl = "http://a.example"\n', "ANY", ""),
+    ],
+    ids=["a variable", "a profile", "a file"],
+)
+def test_a_server_of_the_user_is_not_sent_our_password(
+    file: str, text: str, variable: str, value: str, tmp_path: Path
+) -> None:
+    (tmp_path / file).write_text(text)
+    assert passwords(tmp_path, **{variable: value}) == ["None", "None"]
 
 
 def test_settings_of_the_user_without_a_server_are_no_reason_to_be_open(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def start(directory: Path, then: str, **how: object) -> tuple["subprocess.Popen[
         start_new_session=True,
         **how,  # type: ignore[call-overload]
     )
-    assert wait_until(lambda: (directory / "started").exists() and len((directory / "started").read_text()) == 2, 60)
+    assert wait_until(lambda: (directory / "started").exists() and len((directory / "started").read_text()) == 2)
     family = psutil.Process(process.pid).children(recursive=True)
     assert len(family) == 3
     return process, family
@@ -61,7 +61,7 @@ def start(directory: Path, then: str, **how: object) -> tuple["subprocess.Popen[
 
 def end(process: "subprocess.Popen[str]", family: list[psutil.Process]) -> str:
     """What it said."""
-    told = process.communicate(timeout=60)[1]
+    told = process.communicate()[1]
     assert not [each for each in family if each.is_running()]
     return told
 
@@ -82,7 +82,7 @@ def test_a_signal_ends_a_command_with_all_that_it_started(
 def test_a_second_ctrl_c_changes_nothing(tmp_path: Path) -> None:
     process, family = start(tmp_path, SWALLOWS)
     os.killpg(process.pid, signal.SIGINT)
-    assert wait_until((tmp_path / "asked").exists, 60, every=0.01)
+    assert wait_until((tmp_path / "asked").exists, every=0.01)
     os.killpg(process.pid, signal.SIGINT)
     assert end(process, family) == f"Interrupt{GO_ON}"
     assert process.returncode == 130
