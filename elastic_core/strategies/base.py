@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from elastic_core.budget import Budget
 from elastic_core.models.special_tokens import Markers
+from elastic_core.strategies.rules import Rules
 from elastic_core.trajectory import Probe, SolutionFinish, ThinkFinish, Trajectory
 
 
@@ -82,6 +83,7 @@ class Strategy:
             the solver's tokens, and not the tokens that were drawn.
         max_forced_tokens: most tokens that it writes itself; they need room in the context beside the budget.
         reads: of a strategy that decides by answers its coroutine, from what reads them.
+        rules: what its rows obey, checked before a row is stored, and when a report reads the table.
     """
 
     decode: Decode
@@ -94,6 +96,7 @@ class Strategy:
     translates: bool = False
     max_forced_tokens: Callable[[Markers], int] = lambda markers: 0
     reads: Callable[[AnswerOf], Decode] | None = None
+    rules: Rules = field(default_factory=dict, compare=False)  # Expressions have no truth value, nor a hash.
 
     def reading(self, answer_of: AnswerOf) -> Strategy:
         """Itself, with a coroutine that can read answers where it has to."""
