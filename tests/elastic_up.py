@@ -15,7 +15,7 @@ import pytest
 
 from elastic_core.system.network import free_ports
 from flows.runtime.environment import read_variables
-from tests.elastic_command import ELASTIC
+from tests.elastic_command import BEHIND_PROXY, ELASTIC
 
 FLOW = """
     import os
@@ -44,8 +44,9 @@ def write_project(directory: Path) -> Path:
 
 
 def clean_environment() -> dict[str, str]:
-    """Of a user without settings of their own."""
-    return {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT", "MLFLOW", "ELASTIC"))}
+    """Of a user without settings of their own, behind a proxy."""
+    own = "PREFECT", "MLFLOW", "ELASTIC"
+    return {key: value for key, value in os.environ.items() if not key.startswith(own)} | BEHIND_PROXY
 
 
 def start(project: Path, environment: dict[str, str], prefect: int, mlflow: int, *more: str) -> subprocess.Popen[str]:

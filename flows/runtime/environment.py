@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from elastic_core.system.files import replacing
+from elastic_core.system.network import bypass_proxies
 from elastic_core.system.private_stores import use_private_directory
 
 RUNS_VARIABLE = "ELASTIC_RUNS"
@@ -29,6 +30,7 @@ def runs_directory() -> Path:
 def prepare() -> None:
     """Set what libraries read at import; must come before importing Prefect or Ray. The user's own settings win."""
     use_private_directory(new_if_taken=True)
+    bypass_proxies()
     runs = runs_directory()
     lock_temporary_server()
     defaults = {

@@ -42,9 +42,9 @@ def test_a_template_that_drops_thoughts_is_refused_before_data_is_built(
 def test_a_dry_run_and_doctor_refuse_it_too(tmp_path: Path) -> None:
     source = checkpoint(tmp_path / "m", template=DROPS)
     with pytest.raises(UserError, match="with its thought"):
-        composed(settings(source))
+        composed(settings(source), fine_tuning=True)
     with pytest.raises(UserError, match='the chat template "qwen"'):
-        composed(settings(source, **{"warm_start.sft.chat_template": "qwen"}))
+        composed(settings(source, **{"warm_start.sft.chat_template": "qwen"}), fine_tuning=True)
     refused = doctor.check_template("own", *doctor.probe(doctor.TEMPLATE_PROBE, str(source), "own"))
     assert refused.level == "failure"
     assert refused.message.startswith(f"warm_start.sft.chat_template = own: {source}: ")

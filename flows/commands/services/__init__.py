@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from elastic_core.errors import UserError
-from elastic_core.system.network import reachable, require_free_port
+from elastic_core.system.network import bypass_proxies, reachable, require_free_port
 from elastic_core.system.retry import wait_until
 from flows import presets
 from flows.commands.options import recall
@@ -102,6 +102,7 @@ def up(parameters: ServicesParameters) -> None:
                 reason = " ".join(str(error).split())
                 wanted = f"--database: no database {name} to work with ({reason})"
                 raise UserError(f"{wanted}; see docs/operate.md") from None
+    bypass_proxies(reachable(parameters.host).strip("[]"))
     directory = parameters.directory
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.chmod(0o700)

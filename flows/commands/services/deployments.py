@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from elastic_core.errors import UserError
+from elastic_core.system.network import bypass_proxies
 
 WORK_POOL = "elastic"
 FILE = Path("prefect.yaml")
@@ -100,6 +101,7 @@ def register(project: Path, environment: Mapping[str, str] | None = None) -> Non
 
 
 if __name__ == "__main__":
+    bypass_proxies()
     try:
         register(Path.cwd())
     except UserError as error:
