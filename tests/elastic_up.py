@@ -16,6 +16,7 @@ import pytest
 from elastic_core.system.network import free_ports
 from flows.runtime.environment import read_variables
 from tests.elastic_command import BEHIND_PROXY, ELASTIC
+from tests.plain_install import PACKAGES
 
 FLOW = """
     import os
@@ -38,22 +39,25 @@ DEPLOYMENTS = """
 
 
 def write_project(directory: Path) -> Path:
+    """With packages of its own that have the names of ours."""
+    for name in PACKAGES:
+        (directory / name).mkdir()
+        (directory / name / "__init__.py").write_text(f"raise SystemExit('the {name} of the project')")
     (directory / "flow.py").write_text(textwrap.dedent(FLOW))
     (directory / "prefect.yaml").write_text(textwrap.dedent(DEPLOYMENTS))
     return directory
 
 
 def clean_environment() -> dict[str, str]:
-    """Of a user without settings of their own, behind a proxy."""
-    own = "PREFECT", "MLFLOW", "ELASTIC"
-    return {key: value for key, value in os.environ.items() if not key.startswith(own)} | BEHIND_PROXY
+    """Of a user without settings of their own."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT", "MLFLOW", "ELASTIC"))}
 
 
 def start(project: Path, environment: dict[str, str], prefect: int, mlflow: int, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [ELASTIC, "up", "--prefect-port", str(prefect), "--mlflow-port", str(mlflow), *more],
         cwd=project,
-        env=environment,
+        env=environment | BEHIND_PROXY,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

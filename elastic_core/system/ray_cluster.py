@@ -23,7 +23,7 @@ import psutil
 
 from elastic_core.system.accelerators import count_gpus
 from elastic_core.system.network import HOST, ON_LOOPBACK, bypass_proxies, free_ports
-from elastic_core.system.processes import end_with_parent, kill_tree
+from elastic_core.system.processes import PYTHON, end_with_parent, kill_tree
 from elastic_core.system.retry import wait_until
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def local_cluster(
         output = private / f"node-{len(started)}.log"
         with output.open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments],
+                [*PYTHON, "-m", module, *arguments],
                 env=environment,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -60,7 +60,8 @@ def test_nobody_gets_in_without_the_password(services: Services) -> None:
     runs = services.project / "runs"
     variables = clients(runs)
     file = runs / "services" / "client.env"
-    assert file.stat().st_mode & 0o777 == 0o600 and file.parent.stat().st_mode & 0o777 == 0o700
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert {directory.stat().st_mode & 0o777 for directory in (file.parent, runs)} == {0o700}
     url = f"{variables['PREFECT_API_URL']}/flows/count"
     assert httpx.post(url, trust_env=False).status_code == 401
     assert httpx.post(url, auth=("elastic", "wrong"), trust_env=False).status_code == 401

@@ -18,6 +18,7 @@ import yaml
 
 from elastic_core.errors import UserError
 from elastic_core.system.network import bypass_proxies
+from elastic_core.system.processes import PYTHON
 
 WORK_POOL = "elastic"
 FILE = Path("prefect.yaml")
@@ -64,7 +65,7 @@ def register(project: Path, environment: Mapping[str, str] | None = None) -> Non
     environment = {**(os.environ if environment is None else environment), "NO_COLOR": "1"}
 
     def prefect(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "prefect", "--no-prompt", *arguments]
+        command = [*PYTHON, "-m", "prefect", "--no-prompt", *arguments]
         try:
             return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=180)
         except subprocess.TimeoutExpired as error:
