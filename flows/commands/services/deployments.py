@@ -46,7 +46,7 @@ def _of_presets() -> Iterator[dict[str, Any]]:
         flow = "ablation" if settings.ablation else "pipeline"
         tags = ["gpu" if gpu_demands(settings) else "cpu"]
         variants = [(flow, purpose, tags)]
-        if name.startswith("evaluate-"):
+        if flow == "pipeline" and (name.startswith("evaluate-") or tags == ["cpu"]):
             variants.append(("sweep", f"The sweep alone: {purpose}", [*tags, "sweep"]))
         for flow, description, tags in variants:
             yield {
