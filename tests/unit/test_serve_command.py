@@ -52,7 +52,7 @@ def test_vllm_serves_the_presets_engine_with_both_budgets() -> None:
 def test_a_directory_that_is_called_as_one_of_the_presets_models_is_the_one_served(tmp_path: Path) -> None:
     other = shutil.copytree(BASE, tmp_path / "base")
     started = composed(other)
-    assert (started.name, started.arguments[4]) == ("base", str(other))
+    assert (started.name, started.arguments[5]) == ("base", str(other))
 
 
 def test_levels_beside_the_model_are_offered(tmp_path: Path) -> None:
