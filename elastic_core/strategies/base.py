@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from elastic_core.budget import Budget
 from elastic_core.models.special_tokens import Markers
@@ -83,7 +84,7 @@ class Strategy:
             the solver's tokens, and not the tokens that were drawn.
         max_forced_tokens: most tokens that it writes itself; they need room in the context beside the budget.
         reads: of a strategy that decides by answers its coroutine, from what reads them.
-        rules: what its rows obey, checked before a row is stored, and when a report reads the table.
+        rules: conditions on the counts of its rows, checked before a row is stored, and when a report reads the table.
     """
 
     decode: Decode
@@ -165,15 +166,8 @@ class Draft:
 
     def fork(self) -> Draft:
         """A draft that begins as this one does, with lists of its own."""
-        return replace(
-            self,
-            tokens=list(self.tokens),
-            forced=list(self.forced),
-            logprobs=list(self.logprobs),
-            dropped=list(self.dropped),
-            turns=list(self.turns),
-            probes=list(self.probes),
-        )
+        lists: dict[str, Any] = {name: list(value) for name, value in vars(self).items() if isinstance(value, list)}
+        return replace(self, **lists)
 
 
 def think(

@@ -45,7 +45,7 @@ _IN_TEXT = ["vanilla", "unconstrained", "effort"]
 
 
 def start(flow: str, preset: str, changes: Mapping[str, Any], *, verbose: bool = False, dry_run: bool = False) -> None:
-    """Run a flow, unless it is done before, and print what to look at; `dry_run` prints what it would run with. Raises
+    """Run a flow, unless it is done before, and print what to look at; `dry_run` prints its configuration. Raises
     UserError when the settings are wrong, or this machine cannot run the flow."""
     run = FlowRun.begin(preset, changes)
     _ = run.inputs.data.chosen  # Data that does not exist is refused without a server.

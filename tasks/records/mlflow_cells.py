@@ -109,7 +109,7 @@ def _result(stage: Stage, cell: dict[str, Any], model: Mapping[str, Any]) -> Res
 
 
 def _metric(cell: Mapping[str, Any]) -> str:
-    # The title of its chart, whose axis MLflow calls "Step" whatever it counts.
+    # The title of its chart. MLflow labels the axis "Step", and no setting changes that (3.17).
     return f"accuracy over tokens/{cell['benchmark']}/{cell['strategy']}"
 
 

@@ -117,7 +117,7 @@ class Commands:
         directory: Path | None = None,
         until: Callable[[], bool] = lambda: False,
     ) -> int | None:
-        """Run Python in the directory, whose modules it can import, to its end, or kill it once `until()` is true. It
+        """Run Python in the directory, with its modules on the path, to its end, or kill it once `until()` is true. It
         ends with this process, and appends its output to the log. The exit status; None when it was killed."""
         self.prepare()
         command = [*PYTHON, *arguments]
