@@ -56,9 +56,9 @@ def run_train(run: FlowRun) -> Path:
 train = for_deployments(run_train)
 
 
-def composed(settings: Settings) -> str:
-    """verl's configuration in YAML: GRPO's, or that of fine-tuning where a preset has only this. In paths, KEY stands
-    for the hash that is known once data is built.
+def composed(settings: Settings, *, fine_tuning: bool = False) -> str:
+    """verl's configuration in YAML, of `run_train` or of `run_warm_start`'s fine-tuning. In paths, KEY stands for the
+    hash that is known once data is built.
 
     Raises:
         UserError: when the preset trains nothing, or fine-tunes under a chat template that is not the model's.
@@ -69,7 +69,7 @@ def composed(settings: Settings) -> str:
     sft, runs = settings.warm_start.sft, Path("runs") / settings.preset
     data = runs / "data" / "KEY"
     with redirect_stdout(sys.stderr):  # verl reports there that its checks passed.
-        if settings.train is None and sft is not None:
+        if fine_tuning and sft is not None:
             stage = runs / "warm-start" / "KEY"
             # The rows of one step make an epoch; how many there are is known once data is built.
             rows, initial = stage / ROWS, Path(settings.warm_start.initial)

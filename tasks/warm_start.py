@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -21,7 +20,7 @@ from elastic_core.models.files import num_threads
 from elastic_core.reasonflux.chat_templates import fitting_template
 from elastic_core.reasonflux.sft import unused_fields, write_rows
 from elastic_core.system.network import HOST, ON_LOOPBACK
-from elastic_core.system.processes import end_with_parent
+from elastic_core.system.processes import PYTHON, end_with_parent
 from elastic_core.system.retry import ProcessLost
 from elastic_core.training.launch import FINISHED_STEP, KEPT_MEMORY
 from elastic_core.training.sft import is_finished
@@ -104,10 +103,10 @@ class Launch:
         several = ["-m", "elastic_core.system.private_stores", "--standalone", f"--local-addr={HOST}"]
         several += ["--nproc-per-node", str(self.num_processes)]
         launcher = several if self.num_processes > 1 else []
-        return [sys.executable, "-u", *launcher, "-m", "elastic_core.training.sft", str(config)]
+        return [*PYTHON, "-u", *launcher, "-m", "elastic_core.training.sft", str(config)]
 
     def environment(self) -> dict[str, str]:
-        own = dict(ON_LOOPBACK)
+        own = {**ON_LOOPBACK, "PYTHONSAFEPATH": "1"}  # torchrun starts its processes without -P.
         if self.cpu:
             # Threads that spin while they wait take the cores from everything else.
             own |= {"OMP_NUM_THREADS": str(self.threads), "OMP_WAIT_POLICY": "PASSIVE"}

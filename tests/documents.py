@@ -1,9 +1,12 @@
-"""What the documents show to be typed."""
+"""What the documents show to be typed, and the strategy that they show."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
+
+from elastic_core.strategies import Strategy
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DOCUMENTS = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
@@ -25,3 +28,13 @@ def shown(document: Path) -> list[str]:
 def commands(document: Path, program: str = "elastic") -> list[str]:
     """Those lines that run a program."""
     return [line for line in shown(document) if line.split()[0] == program]
+
+
+def strategy_shown() -> Strategy:
+    """The example of docs/strategies.md."""
+    (text,) = re.findall(r"```python\n(.*?)```", page("strategies").read_text(), re.DOTALL)
+    assert text.count("\n") < 60
+    module: dict[str, Any] = {}
+    exec(compile(text, "docs/strategies.md", "exec"), module)
+    assert isinstance(module["NO_THINKING"], Strategy)
+    return module["NO_THINKING"]

@@ -15,7 +15,8 @@ import pytest
 
 from elastic_core.system.network import free_ports
 from flows.runtime.environment import read_variables
-from tests.elastic_command import ELASTIC
+from tests.elastic_command import BEHIND_PROXY, ELASTIC
+from tests.plain_install import PACKAGES
 
 FLOW = """
     import os
@@ -38,6 +39,10 @@ DEPLOYMENTS = """
 
 
 def write_project(directory: Path) -> Path:
+    """With packages of its own that have the names of ours."""
+    for name in PACKAGES:
+        (directory / name).mkdir()
+        (directory / name / "__init__.py").write_text(f"raise SystemExit('the {name} of the project')")
     (directory / "flow.py").write_text(textwrap.dedent(FLOW))
     (directory / "prefect.yaml").write_text(textwrap.dedent(DEPLOYMENTS))
     return directory
@@ -52,7 +57,7 @@ def start(project: Path, environment: dict[str, str], prefect: int, mlflow: int,
     return subprocess.Popen(
         [ELASTIC, "up", "--prefect-port", str(prefect), "--mlflow-port", str(mlflow), *more],
         cwd=project,
-        env=environment,
+        env=environment | BEHIND_PROXY,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from elastic_core.sweep.sound import RULES
+from elastic_core.sweep import sound
 from elastic_core.trajectory import KEY
 
 _BY_TOKEN = {
@@ -16,10 +16,10 @@ _BY_TOKEN = {
 }
 
 
-def broken_rules(rows: pl.DataFrame) -> dict[str, int]:
-    """Rule → number of rows that break it. A null budget is unlimited and breaks nothing."""
-    counts = {name: rows.filter(~rule.fill_null(True)).height for name, rule in (RULES | _BY_TOKEN).items()}
-    return {name: count for name, count in counts.items() if count}
+def broken_rules(rows: pl.DataFrame) -> dict[str, str]:
+    """Rules that rows break, and how. A null budget is unlimited and breaks nothing."""
+    counts = {name: rows.filter(~rule.fill_null(True)).height for name, rule in _BY_TOKEN.items()}
+    return {name: f"{count} rows" for name, count in counts.items() if count} | sound.broken_rules(rows)
 
 
 def assert_same_work(rows: pl.DataFrame, expected: pl.DataFrame) -> None:

@@ -19,8 +19,7 @@ ENGINES = ("ray", "torch", "verl", "vllm")
 """What is for training and for models of one's own."""
 EXTRA = "pipeline"
 
-
-_PACKAGES = ("elastic_core", "flows", "reports", "tasks")
+PACKAGES = ("elastic_core", "flows", "reports", "tasks")
 _FILES = ("pyproject.toml", "README.md", "LICENSE")
 
 
@@ -31,7 +30,7 @@ def install(directory: Path) -> Path:
         directory: empty; of the environment and the wheel.
     """
     source = directory / "source"  # Building leaves files beside what it builds from.
-    for name in _PACKAGES:
+    for name in PACKAGES:
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in _FILES:
         shutil.copy(ROOT / name, source)

@@ -29,7 +29,8 @@ from elastic_core.strategies.base import (
     thinking,
 )
 from elastic_core.strategies.budget_forcing import exhausted
-from elastic_core.strategies.separate import answer
+from elastic_core.strategies.rules import KEEPS_PHASES
+from elastic_core.strategies.separate import SEPARATE, answer
 from elastic_core.trajectory import Probe, ThinkFinish, Trajectory
 
 
@@ -72,8 +73,13 @@ def adaptive(given: StopRule | None = None) -> Strategy:
         runs = given is not None or budget.think is not None
         return None if runs else "a limited thinking budget, whose eighths are its rungs"
 
-    return Strategy(
-        reads(_solution), expected_budget, roles=("thinker", "solver"), max_forced_tokens=max_forced_tokens, reads=reads
+    return replace(
+        SEPARATE,
+        decode=reads(_solution),
+        expected_budget=expected_budget,
+        max_forced_tokens=max_forced_tokens,
+        reads=reads,
+        rules=KEEPS_PHASES,
     )
 
 

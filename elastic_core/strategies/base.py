@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from elastic_core.budget import Budget
 from elastic_core.models.special_tokens import Markers
+from elastic_core.strategies.rules import Rules
 from elastic_core.trajectory import Probe, SolutionFinish, ThinkFinish, Trajectory
 
 
@@ -82,6 +84,7 @@ class Strategy:
             the solver's tokens, and not the tokens that were drawn.
         max_forced_tokens: most tokens that it writes itself; they need room in the context beside the budget.
         reads: of a strategy that decides by answers its coroutine, from what reads them.
+        rules: conditions on the counts of its rows, checked before a row is stored, and when a report reads the table.
     """
 
     decode: Decode
@@ -94,6 +97,7 @@ class Strategy:
     translates: bool = False
     max_forced_tokens: Callable[[Markers], int] = lambda markers: 0
     reads: Callable[[AnswerOf], Decode] | None = None
+    rules: Rules = field(default_factory=dict, compare=False)  # Expressions have no truth value, nor a hash.
 
     def reading(self, answer_of: AnswerOf) -> Strategy:
         """Itself, with a coroutine that can read answers where it has to."""
@@ -162,15 +166,8 @@ class Draft:
 
     def fork(self) -> Draft:
         """A draft that begins as this one does, with lists of its own."""
-        return replace(
-            self,
-            tokens=list(self.tokens),
-            forced=list(self.forced),
-            logprobs=list(self.logprobs),
-            dropped=list(self.dropped),
-            turns=list(self.turns),
-            probes=list(self.probes),
-        )
+        lists: dict[str, Any] = {name: list(value) for name, value in vars(self).items() if isinstance(value, list)}
+        return replace(self, **lists)
 
 
 def think(

@@ -7,6 +7,7 @@ from collections.abc import Generator, Sequence
 from elastic_core.budget import Budget
 from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies.base import Completion, Draft, Generate, Sampling, Strategy, StrategyRun, solve, think
+from elastic_core.strategies.rules import CLOSES_ONCE, KEEPS_PHASES
 from elastic_core.trajectory import ThinkFinish
 
 
@@ -35,7 +36,10 @@ def with_waits(num_waits: int) -> Strategy:
         phrase = len(markers.final_answer_before) + markers.max_forced + len(markers.final_answer_after)
         return num_waits * len(markers.wait) + phrase
 
-    return Strategy(decode, roles=("thinker", "solver"), prolongs=num_waits > 0, max_forced_tokens=max_forced_tokens)
+    prolongs, rules = (True, KEEPS_PHASES) if num_waits else (False, CLOSES_ONCE)
+    return Strategy(
+        decode, roles=("thinker", "solver"), prolongs=prolongs, max_forced_tokens=max_forced_tokens, rules=rules
+    )
 
 
 def exhausted(thought: Sequence[int], markers: Markers) -> tuple[int, ...]:

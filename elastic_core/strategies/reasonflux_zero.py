@@ -11,7 +11,7 @@ Replies stay in the conversation, unreadable ones too, and every sampled token c
 """
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,6 +23,7 @@ from elastic_core.models.special_tokens import Markers, chat_prompt
 from elastic_core.reasonflux.guide import MAX_STEPS, Guide, Interpreter, load_script, question_of
 from elastic_core.reasonflux.library import Template
 from elastic_core.strategies.base import Completion, Draft, Finish, Generate, Sampling, Strategy, StrategyRun, solve
+from elastic_core.strategies.rules import FORCED_AT_T
 from elastic_core.system.fingerprint import hash_value
 from elastic_core.trajectory import NAVIGATOR, TRANSLATED, ThinkFinish
 
@@ -86,11 +87,11 @@ def reasonflux_zero(guide: Guide, navigator: Guide | None = None) -> Strategy:
         thinking = ThinkFinish.CLOSED if complete else ThinkFinish.FORCED
         return talk.draft.finish(start, thinking, solution).check(budget)
 
-    return Strategy(
-        decode,
+    return replace(
+        WITHOUT_LIBRARY,
+        decode=decode,
         instruction=lambda budget: guide.plan_request,
-        roles=(NAVIGATOR, SOLVER),
-        thinks=False,
+        shares=True,
         translates=navigator is not None,
         max_forced_tokens=lambda markers: guide.max_forced_tokens,
     )
@@ -138,7 +139,7 @@ def _no_library(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, s
     raise TypeError("reasonflux_zero needs a library of templates: make it with reasonflux_zero(guide)")
 
 
-WITHOUT_LIBRARY = Strategy(_no_library, roles=(NAVIGATOR, SOLVER), shares=False, thinks=False)
+WITHOUT_LIBRARY = Strategy(_no_library, roles=(NAVIGATOR, SOLVER), shares=False, thinks=False, rules=FORCED_AT_T)
 """Stands for the strategy where only its name and roles count. It does not share: its prompts are unknown here."""
 
 

@@ -1,10 +1,12 @@
 """Separate budgeting (Elastic Reasoning, section 3.2): thinking gets t tokens, the solution its own s."""
 
 from collections.abc import Generator
+from dataclasses import replace
 
 from elastic_core.budget import Budget
 from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies.base import Completion, Draft, Generate, Sampling, Strategy, StrategyRun, solve, think
+from elastic_core.strategies.rules import CLOSES_ALL
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 
 
@@ -34,7 +36,9 @@ def answer(
     return draft.finish(start, finish, solution).check(budget)
 
 
-SEPARATE = Strategy(separate, roles=("thinker", "solver"), max_forced_tokens=lambda markers: markers.max_forced)
+SEPARATE = Strategy(
+    separate, roles=("thinker", "solver"), max_forced_tokens=lambda markers: markers.max_forced, rules=CLOSES_ALL
+)
 
 
 def separate_native(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
@@ -72,4 +76,4 @@ def separate_native(prompt_ids: tuple[int, ...], budget: Budget, markers: Marker
     return draft.finish(start, thinking, solution).check(budget)
 
 
-SEPARATE_NATIVE = Strategy(separate_native, shares=False, max_forced_tokens=lambda markers: markers.max_forced)
+SEPARATE_NATIVE = replace(SEPARATE, decode=separate_native, roles=("policy",), shares=False)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from elastic_core.budget import Budget
 from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies.base import Decode, Draft, Generate, Sampling, Strategy, StrategyRun
+from elastic_core.strategies.rules import FORCES_NOTHING, T_AND_S, keeps_total
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
 
 MAX_CAP = 8192  # Tokens that L1-Max may use in its authors' evaluation, whatever n is.
@@ -43,14 +44,22 @@ def _summed(budget: Budget) -> str | None:
     return None if budget.total is not None else 'a limited budget like "1k+1k", whose sum its prompt asks for'
 
 
-VANILLA = Strategy(single_pass(lambda budget: budget.total))
+VANILLA = Strategy(single_pass(lambda budget: budget.total), rules=keeps_total())
 UNCONSTRAINED = Strategy(
-    single_pass(lambda budget: None), lambda budget: None if budget == Budget(None, None) else "the budget unlimited"
+    single_pass(lambda budget: None),
+    lambda budget: None if budget == Budget(None, None) else "the budget unlimited",
+    rules=FORCES_NOTHING,
 )
 L1_EXACT = Strategy(
-    single_pass(lambda budget: 2 * _length(budget)), _summed, lambda budget: f"Think for {_length(budget)} tokens."
+    single_pass(lambda budget: 2 * _length(budget)),
+    _summed,
+    lambda budget: f"Think for {_length(budget)} tokens.",
+    rules=keeps_total(2 * T_AND_S, "2 (t + s)"),
 )
 """Its cap is 2n, as in its authors' evaluation."""
 L1_MAX = Strategy(
-    single_pass(lambda budget: MAX_CAP), _summed, lambda budget: f"Think for maximum {_length(budget)} tokens."
+    single_pass(lambda budget: MAX_CAP),
+    _summed,
+    lambda budget: f"Think for maximum {_length(budget)} tokens.",
+    rules=keeps_total(MAX_CAP, str(MAX_CAP)),
 )

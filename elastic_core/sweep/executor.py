@@ -15,12 +15,14 @@ from dataclasses import dataclass, field, replace
 
 from elastic_core.engines.base import Engine, Limited, RequestFailed, drive
 from elastic_core.engines.memo import ContinuationMemo, MemoCounts, OfTurn, Prefix, Turn, run_in_order
+from elastic_core.errors import UserError
 from elastic_core.rewards.reading import answer_reader
 from elastic_core.strategies import Completion, Generate, Sampling, Strategy
 from elastic_core.sweep.grid import Cell, checkpoints
 from elastic_core.sweep.models import Prompts, Questions
 from elastic_core.sweep.plan import StoredRows, SweepPlan, Work, learn
 from elastic_core.sweep.rows import RowBuilder, Sample
+from elastic_core.sweep.sound import broken_rules
 from elastic_core.sweep.table import Table
 from elastic_core.trajectory import Trajectory
 
@@ -91,6 +93,7 @@ async def run_sweep(
     Raises:
         SweepIncomplete: at the end, when samples failed.
         EngineLost: when an engine is gone; what was finished is stored.
+        UserError: when rows break a rule of their strategy; they are not stored.
     """
     run = _Run(plan, sampling, prompts, rows, store, max_response_tokens, on_progress)
     return await run.run(replicas, max_in_flight)
@@ -230,6 +233,8 @@ class _Run:
             return
         began = time.monotonic()
         frame = self.rows.frame(batch)
+        for broken in broken_rules(frame, self.prompts.strategies).values():
+            raise UserError(f"{broken}; its strategy, or a rule of it, is wrong, and the rows are not stored")
         graded = time.monotonic()
         self.store.append(frame)
         self.so_far.grading_seconds += graded - began

@@ -13,60 +13,41 @@ import polars as pl
 
 from elastic_core.data.problems import Problem
 from elastic_core.errors import UserError
-from elastic_core.strategies.single_pass import MAX_CAP
+from elastic_core.strategies import STRATEGIES, Strategy
+from elastic_core.strategies.rules import Rules
 from elastic_core.trajectory import CELL, KEY
 
-_THINK, _SOLUTION, _FORCED = pl.col("think_tokens"), pl.col("solution_tokens"), pl.col("forced_tokens")
-_T, _S = pl.col("think_budget"), pl.col("solution_budget")
-_STRATEGY = pl.col("strategy")
-_GUIDED = _STRATEGY == "reasonflux_zero"
-_WAITS = _STRATEGY.str.contains("wait")
-_STOPPED = _STRATEGY.str.starts_with("adaptive")
-_BY_PHASE = _GUIDED | _STOPPED | _STRATEGY.str.contains("^(separate|budget_forcing)")
-
-RULES = {
-    "the thinking keeps t": ~_BY_PHASE | _T.is_null() | (_THINK <= _T),
-    "the solution keeps s": ~_BY_PHASE | _S.is_null() | (_SOLUTION <= _S),
-    "vanilla keeps t + s": (_STRATEGY != "vanilla") | (_THINK + _SOLUTION <= _T + _S),
-    "L1-Exact keeps 2 (t + s)": (_STRATEGY != "l1_exact") | (_THINK + _SOLUTION <= 2 * (_T + _S)),
-    "L1-Max keeps its cap": (_STRATEGY != "l1_max") | (_THINK + _SOLUTION <= MAX_CAP),
-    "only strategies that close thoughts force tokens": _BY_PHASE | (_FORCED == 0),
-    "a closed thought needs no forced token, but to complete a mark at t": (pl.col("think_finish") != "closed")
-    | (_FORCED == 0)
-    | (_THINK == _T).fill_null(False)
-    | _WAITS
-    | _GUIDED
-    | _STOPPED,
-    "a thought is forced exactly at t": (pl.col("think_finish") != "forced")
-    | _WAITS
-    | _STOPPED
-    | _T.is_null()
-    | (_THINK == _T),
-    "with think-end forced, all of s is there": ~_STRATEGY.is_in(["separate", "separate_native"])
-    | (pl.col("think_finish") == "closed")
-    | (_FORCED >= 1),
-    "the navigator's tokens are a part of the thinking": pl.col("navigator_tokens").is_between(0, _THINK),
+_EVERY_ROW: Rules = {
+    "the navigator's tokens are among the thinking's": pl.col("navigator_tokens").is_between(0, "think_tokens"),
     "the score is in [0, 1]": pl.col("score").is_between(0, 1).fill_null(False),
 }
-"""What the counts of every row obey. A null budget is unlimited."""
 
 
 def check_rows(rows: pl.DataFrame, table: object) -> None:
-    """Check that keys are unique, and every rule of `RULES` whose columns the rows have. A UserError names the table,
-    the rule and the first row that breaks it."""
+    """Check that keys are unique, and that no row breaks a rule. A UserError names the table, the rule and the first
+    row that breaks it."""
     if rows.n_unique(KEY) < rows.height:
         repeated = rows.filter(pl.struct(KEY).is_duplicated())
         times = repeated.select(KEY).join(repeated.select(KEY).head(1), on=KEY, how="semi", nulls_equal=True).height
         raise UserError(f"{table}: a trajectory counts once, found {_row(repeated)} {times} times; {_ADVICE}")
-    known = set(rows.columns)
-    for rule, holds in RULES.items():
-        if known.issuperset(holds.meta.root_names()):
-            broken = rows.filter(~holds.fill_null(True))
-            if not broken.is_empty():
-                raise UserError(
-                    f"{table}: {broken.height} of {rows.height} rows break a rule ({rule}), the first is "
-                    f"{_row(broken)}; {_ADVICE}"
-                )
+    for broken in broken_rules(rows).values():
+        raise UserError(f"{table}: {broken}; {_ADVICE}")
+
+
+def broken_rules(rows: pl.DataFrame, strategies: Mapping[str, Strategy] = STRATEGIES) -> dict[str, str]:
+    """Rules that rows break, each with a sentence that names the first such row: the rules of every row and those of
+    the strategy that made it (none where it is not installed), as far as the rows have their columns."""
+    found = {}
+    made = {name: strategies[name].rules for name in rows["strategy"].unique().sort() if name in strategies}
+    for name, rules in {None: _EVERY_ROW, **made}.items():
+        theirs = rows if name is None else rows.filter(pl.col("strategy") == name)
+        for rule, holds in rules.items():
+            if {*rows.columns}.issuperset(holds.meta.root_names()):
+                broken = theirs.filter(~holds.fill_null(True))
+                if not broken.is_empty():
+                    counts = f"{broken.height} of {theirs.height} rows"
+                    found[rule] = f"{counts} break a rule ({rule}), the first is {_row(broken)}"
+    return found
 
 
 _ADVICE = "restore the table, or delete it and run the sweep again"

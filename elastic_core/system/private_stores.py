@@ -39,6 +39,7 @@ from typing import Any
 import psutil
 
 from elastic_core.errors import UserError
+from elastic_core.system.network import bypass_proxies
 
 VARIABLE = "ELASTIC_PRIVATE_STORES"  # Environment variable of vLLM's processes that are ours.
 _QUEUE_KEY = "ELASTIC_QUEUE_KEY"  # 256 bits, as hexadecimal digits.
@@ -158,10 +159,11 @@ def protected(runtime_env: dict[str, Any], variables: Mapping[str, str] = Mappin
 
 
 def install_in_worker() -> None:
-    """Have this process use the private directory, and the key as soon as it imports TransferQueue."""
+    """Have this process use the private directory, no proxy to itself, and the key once it imports TransferQueue."""
     import wrapt
 
     use_private_directory()
+    bypass_proxies()
     wrapt.register_post_import_hook(_protect, "transfer_queue.utils.zmq_utils")
 
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING:
     import psutil
 
+PYTHON = (sys.executable, "-P")
+"""Python of a child, which imports nothing of ours or of others from the directory that it starts in."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psutil
 
 from elastic_core.system.accelerators import count_gpus
-from elastic_core.system.network import HOST, ON_LOOPBACK, free_ports
-from elastic_core.system.processes import end_with_parent, kill_tree
+from elastic_core.system.network import HOST, ON_LOOPBACK, bypass_proxies, free_ports
+from elastic_core.system.processes import PYTHON, end_with_parent, kill_tree
 from elastic_core.system.retry import wait_until
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def local_cluster(
         output = private / f"node-{len(started)}.log"
         with output.open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments],
+                [*PYTHON, "-m", module, *arguments],
                 env=environment,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -245,6 +245,7 @@ def connected(cluster: RayCluster) -> Iterator[None]:
 def prepare_process() -> str:
     """Set what Ray reads at its first import, for this process and its children; the cluster's token. A process that
     does more with a local cluster than to submit jobs calls this before anything, such as verl, imports Ray."""
+    bypass_proxies()
     # Without a token the job server runs what any user of this machine sends it.
     os.environ["RAY_AUTH_MODE"] = "token"
     # Despite its name, Ray's only way to stay on loopback instead of the machine's own address.

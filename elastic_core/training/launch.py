@@ -128,7 +128,7 @@ def submit(
     config_file.parent.mkdir(parents=True, exist_ok=True)
     OmegaConf.save(config, config_file)
     return client.submit_job(
-        entrypoint=f"python -u -m elastic_core.training.grpo.main {shlex.quote(str(config_file))}",
+        entrypoint=f"python -P -u -m elastic_core.training.grpo.main {shlex.quote(str(config_file))}",
         submission_id=job_id(prefix, len(jobs) + 1),
         runtime_env={"env_vars": dict(environment)},
         metadata={PRIVATE: json.dumps(dict(private))},

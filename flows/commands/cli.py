@@ -15,10 +15,11 @@ from typing import Any
 import click
 
 from elastic_core.errors import UserError, no_memory, no_space
+from elastic_core.system.network import bypass_proxies
 from elastic_core.system.private_stores import use_private_directory
 from elastic_core.system.processes import attended
 from flows.commands.data import data
-from flows.commands.models import ask, export, model, playground, serve, train, vllm_flags
+from flows.commands.models import ask, export, model, playground, serve, vllm_flags
 from flows.commands.options import (
     PORT,
     OneOf,
@@ -46,6 +47,7 @@ _verbose = click.option(
 def cli() -> None:
     """Train and measure reasoning models under a token budget."""
     use_private_directory(new_if_taken=True)
+    bypass_proxies()
 
 
 @cli.command()
@@ -55,7 +57,11 @@ def cli() -> None:
 @click.option(
     "--until", metavar="ci=POINTS", help="Add samples until every cell's 95 % interval is within ±POINTS points."
 )
-@click.option("--dry-run", is_flag=True, help="Check, print the resolved settings as a preset, and start nothing.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Print the resolved settings as a preset; of train and warm-start verl's configuration. Nothing is started.",
+)
 @_verbose
 def run(
     flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, until: str | None, **options: bool
@@ -205,7 +211,7 @@ def up(host: str, prefect_port: int, mlflow_port: int, database: str | None) -> 
     services.up(services.ServicesParameters(host, prefect_port, mlflow_port, database))
 
 
-for _command in (data, templates, model, train, export, ask, playground):
+for _command in (data, templates, model, export, ask, playground):
     cli.add_command(_command)
 for _command in (serve, vllm_flags, plan, sweep, report, compare, budgets, rules, regrade):
     cli.add_command(_command)

@@ -15,7 +15,7 @@ from elastic_core.errors import UserError
 from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES
 from flows.commands.options import PATH, PRESET_FORMS, OneOf, built_data, mirror_option
 from flows.presets import resolve
-from flows.runtime.environment import runs_directory
+from flows.runtime.environment import make_runs_directory, runs_directory
 from tasks.records.stage_directory import SOURCES, USER_DATASETS
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def record(entry: UserDataset, *, leave_out: bool, tokenizer: Path | None) -> st
     entry = replace(entry, left_out=tuple(row for row, _ in wrong))
     # All rows, before anything is recorded: reading them finds what is wrong with them.
     shown = _as_prompts([model_text(entry.dataset(), rows) for rows in clean(entry)], tokenizer)
-    records = runs_directory() / USER_DATASETS
+    records = make_runs_directory() / USER_DATASETS
     recorded = user_dataset.add(entry, records)
     left_out = f", {len(wrong)} left out ({listed})" if wrong else ""
     what = "graded against themselves" if entry.form == "problems" else "to fine-tune on, their answers graded"
@@ -243,7 +243,7 @@ def _known() -> dict[str, Dataset]:
 def _fetched(entries: Iterable[Dataset], mirror: Path | None) -> dict[str, FetchedDataset]:
     from elastic_core.data.fetch import fetch
 
-    return fetch(list(entries), sources=runs_directory() / SOURCES, mirror=mirror)
+    return fetch(list(entries), sources=make_runs_directory() / SOURCES, mirror=mirror)
 
 
 def _clean_frames(

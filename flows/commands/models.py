@@ -1,4 +1,4 @@
-"""Models: made ready, looked at before training, exported, tried in the terminal or on a page."""
+"""Models: made ready, exported, served, tried in the terminal or on a page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import click
 
 from elastic_core.errors import UserError
 from elastic_core.system.files import replacing_directory
-from flows import presets
 from flows.commands.options import (
     PATH,
     PORT,
@@ -49,27 +48,6 @@ def prepare(model: str, to: Path, think: str | None, think_end: str | None) -> N
     from elastic_core.models.prepare import prepare as prepare_model
 
     click.echo(f"{prepare_model(model, to, think, think_end)}\nNext: elastic doctor --set base={to}")
-
-
-@click.command()
-@click.option("--dry-run", is_flag=True, help="Print verl's configuration as YAML; nothing is started, nor fetched.")
-@settings_options("Settings of the training.")
-def train(dry_run: bool, preset: str, overrides: tuple[str, ...]) -> None:
-    """Look at a training before it runs. To run it: elastic run train."""
-    from elastic_core.models.files import is_local
-    from flows.commands.doctor import look, models_in_use
-    from flows.commands.doctor.machine import require
-
-    environment.prepare()
-    from flows import train as flow
-
-    if not dry_run:
-        raise UserError(f"nothing to look at; give --dry-run, or to train: elastic run train --preset {preset}")
-    settings = presets.resolve(preset, changes_of(overrides))
-    here = [use for use in models_in_use(settings) if is_local(use.model)]
-    composed = flow.composed(settings)
-    require(*look(here))
-    click.echo(composed, nl=False)
 
 
 @click.command()

@@ -19,7 +19,8 @@ from elastic_core.engines.endpoint import CHAT, is_endpoint, parse_address
 from elastic_core.errors import UserError, nearest
 from elastic_core.models.files import is_local
 from flows import presets
-from flows.commands.doctor import require_machine
+from flows.commands.doctor import look, models_in_use, require_machine
+from flows.commands.doctor.machine import require
 from flows.commands.options import remember
 from flows.runtime import environment
 from flows.runtime.run import DONE_BEFORE, FlowRun, stage_seconds
@@ -44,16 +45,16 @@ _IN_TEXT = ["vanilla", "unconstrained", "effort"]
 
 
 def start(flow: str, preset: str, changes: Mapping[str, Any], *, verbose: bool = False, dry_run: bool = False) -> None:
-    """Run a flow, unless it is done before, and print what to look at; `dry_run` prints the resolved settings. Raises
+    """Run a flow, unless it is done before, and print what to look at; `dry_run` prints its configuration. Raises
     UserError when the settings are wrong, or this machine cannot run the flow."""
     run = FlowRun.begin(preset, changes)
     _ = run.inputs.data.chosen  # Data that does not exist is refused without a server.
-    done = None if dry_run else finished(flow, run)
+    if dry_run:
+        _show(flow, run)
+        return
+    done = finished(flow, run)
     if done is None:
         require_machine(run.settings, _TAKES_GPUS.get(flow))
-    if dry_run:
-        click.echo(presets.as_toml(run.settings), nl=False)
-        return
     remember(preset, changes)
     run.write_settings()
     if done is None:
@@ -65,6 +66,24 @@ def start(flow: str, preset: str, changes: Mapping[str, Any], *, verbose: bool =
     if said:
         click.echo(said)
     click.echo(result)
+
+
+def _show(flow: str, run: FlowRun) -> None:
+    """Print verl's configuration as YAML for a flow that is one training, else the settings as a preset; and why this
+    machine cannot run it, to stderr, as it may be meant for another. UserError when a model here cannot be trained."""
+    settings, fine_tuning = run.settings, flow == "warm-start"
+    if flow == "train" or (fine_tuning and settings.warm_start.sft is not None):
+        from flows.train import composed
+
+        text = composed(settings, fine_tuning=fine_tuning)
+        require(*look([use for use in models_in_use(settings) if is_local(use.model)]))
+    else:
+        text = presets.as_toml(settings)
+    try:
+        require_machine(settings, _TAKES_GPUS.get(flow))
+    except UserError as error:
+        click.echo(f"not on this machine: {error}", err=True)
+    click.echo(text, nl=False)
 
 
 def _perform(flow: str, run: FlowRun, verbose: bool) -> None:

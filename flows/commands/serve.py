@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +22,7 @@ from elastic_core.serving.requests import ServeConfiguration
 from elastic_core.strategies.base import Sampling
 from elastic_core.system.accelerators import installed_gpus
 from elastic_core.system.network import is_loopback, reachable, require_free_port
-from elastic_core.system.processes import end_with_parent
+from elastic_core.system.processes import PYTHON, end_with_parent
 from flows.commands.doctor.machine import installed_build, installed_versions, require
 from flows.commands.doctor.resources import GpuDemand, check_gpus, cuda_version
 from flows.runtime.models import choose_model
@@ -119,7 +118,7 @@ def command(
         arguments += ["--api-server-count", "1"]
     return Command(
         name,
-        [sys.executable, "-m", server.__name__, *arguments, "--", *further],
+        [*PYTHON, "-m", server.__name__, *arguments, "--", *further],
         server.environment(parameters, config),
     )
 

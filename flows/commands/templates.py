@@ -10,7 +10,7 @@ import click
 
 from elastic_core.errors import UserError, nearest
 from flows.commands.options import PATH, mirror_option
-from flows.runtime.environment import runs_directory
+from flows.runtime.environment import make_runs_directory, runs_directory
 from tasks.records.stage_directory import EMBEDDINGS, USER_TEMPLATES
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def search(text: str, num: int, embedder: str, trust_remote_code: bool, library:
     """
     from elastic_core.reasonflux.retrieval import build_retriever
 
-    cache = runs_directory() / EMBEDDINGS
+    cache = make_runs_directory() / EMBEDDINGS
     retriever = build_retriever(_load(library, mirror), embedder, cache=cache, trust_remote_code=trust_remote_code)
     matches = [match for match in retriever.retrieve([text], num)[0] if match.score > 0]
     for score, found in ((match.score, match.template) for match in matches):
@@ -108,7 +108,7 @@ def add(file: Path) -> None:
     """
     from elastic_core.reasonflux.library import add_own
 
-    own = runs_directory() / USER_TEMPLATES
+    own = make_runs_directory() / USER_TEMPLATES
     added, replaced = add_own(file, own)
     click.echo(f"{added} added, {replaced} replaced in {own}")
 

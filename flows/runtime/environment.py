@@ -12,7 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from elastic_core.system.files import replacing
+from elastic_core.system.network import bypass_proxies
 from elastic_core.system.private_stores import use_private_directory
+from elastic_core.system.processes import PYTHON
 
 RUNS_VARIABLE = "ELASTIC_RUNS"
 USER = "elastic"  # Who logs in, to the servers and the playground.
@@ -26,16 +28,25 @@ def runs_directory() -> Path:
     return Path(os.environ.get(RUNS_VARIABLE, "runs")).resolve()
 
 
+def make_runs_directory() -> Path:
+    """`runs_directory`, made for this user alone where it is missing; one that is there keeps its mode."""
+    runs = runs_directory()
+    runs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return runs
+
+
 def prepare() -> None:
     """Set what libraries read at import; must come before importing Prefect or Ray. The user's own settings win."""
     use_private_directory(new_if_taken=True)
-    runs = runs_directory()
+    bypass_proxies()
+    runs = make_runs_directory()
     lock_temporary_server()
     defaults = {
         "PREFECT_HOME": str(runs / "prefect"),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         # A loaded machine takes longer than the default 20 s to start the temporary server.
         "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+        "PYTHONSAFEPATH": "1",  # Of what our children start: as `PYTHON`.
         "DO_NOT_TRACK": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
         "VLLM_NO_USAGE_STATS": "1",
@@ -48,7 +59,6 @@ def prepare() -> None:
         "MLFLOW_TRACKING_URI": f"sqlite:///{runs / 'mlflow.db'}",
         **NO_OTHER_PAGES,
     }
-    runs.mkdir(parents=True, exist_ok=True)
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
 
@@ -73,7 +83,7 @@ def _server_of_the_user() -> bool:
         return False
     # Only Prefect knows which of its sources wins, and it is not to be imported here yet.
     ask = "from prefect.settings import PREFECT_API_URL; print(PREFECT_API_URL.value() or '')"
-    answer = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, timeout=60, check=False)
+    answer = subprocess.run([*PYTHON, "-c", ask], capture_output=True, text=True, timeout=60, check=False)
     return bool(answer.stdout.strip())
 
 

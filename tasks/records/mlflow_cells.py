@@ -27,7 +27,7 @@ _BUDGET = {"think_budget": "t", "solution_budget": "s"}
 _NOTE = """\
 **Accuracy over tokens**: {charts}
 
-A line per model, at the mean of sampled tokens.
+A line per model, at the mean of sampled tokens; MLflow calls this axis "Step".
 
 **Cells against each other**: filter the experiment's runs by `tags.stage = "cell"` (and, for one benchmark,
 `tags.benchmark = "NAME"`), open the sweep's row, and chart or compare them: parameters `t`, `s`, `model`, `strategy`
@@ -109,7 +109,8 @@ def _result(stage: Stage, cell: dict[str, Any], model: Mapping[str, Any]) -> Res
 
 
 def _metric(cell: Mapping[str, Any]) -> str:
-    return f"accuracy/{cell['benchmark']}/{cell['strategy']}"
+    # The title of its chart. MLflow labels the axis "Step", and no setting changes that (3.17).
+    return f"accuracy over tokens/{cell['benchmark']}/{cell['strategy']}"
 
 
 def _charts(tracker: Tracker, curves: Sequence[str], cells: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -179,7 +179,7 @@ def test_elastic_up_leads_to_the_chart_and_to_the_report(
     expect(plot).to_be_visible()
     for model in ("base", "trained"):
         expect(page.get_by_text(f"{model} · over tokens").first).to_be_visible()
-    expect(page.get_by_text("accuracy/easy/separate").first).to_be_visible()
+    expect(page.get_by_text("accuracy over tokens/easy/separate").first).to_be_visible()
     with watched(browser) as page:
         page.goto(report)
         expect(page.get_by_role("heading", level=1)).to_be_visible()

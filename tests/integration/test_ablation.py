@@ -1,13 +1,15 @@
-"""What the ablation changes, and the configuration that `elastic train --dry-run` prints."""
+"""What the ablation changes, and the configuration that `elastic run train --dry-run` prints."""
 
 from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import yaml
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from elastic_core.errors import UserError
+from elastic_core.system.accelerators import count_gpus
 from flows import pipeline, presets
 from flows.commands.cli import cli
 from flows.pipeline import changes
@@ -57,8 +59,15 @@ def test_every_variant_is_trained_with_every_seed_from_the_same_seed_of_what_it_
     assert followers == [sweep.checkpoints["t48@1"], sweep.checkpoints["t48@2"]]
 
 
-def test_a_dry_run_prints_verls_configuration_and_nothing_else() -> None:
-    result = CliRunner().invoke(cli, ["train", "--dry-run", "--preset", "e1-math-7b", "--set", "train.steps=7"])
+def dry_run(runs: Path, flow: str, *arguments: str) -> Result:
+    with patch("flows.runtime.environment.prepare"):  # Its variables would outlive the test.
+        return CliRunner(env={"ELASTIC_RUNS": str(runs)}).invoke(
+            cli, ["run", flow, "--dry-run", "--preset", *arguments]
+        )
+
+
+def test_a_dry_run_prints_verls_configuration_and_nothing_else(tmp_path: Path) -> None:
+    result = dry_run(tmp_path, "train", "e1-math-7b", "--set", "train.steps=7")
     assert result.exit_code == 0, result.output
     config = yaml.safe_load(result.stdout)
     assert config["trainer"]["total_training_steps"] == 7
@@ -66,9 +75,23 @@ def test_a_dry_run_prints_verls_configuration_and_nothing_else() -> None:
     assert config["data"]["train_files"] == ["runs/e1-math-7b/data/KEY/deepscaler.parquet"]
 
 
+@pytest.mark.skipif(bool(count_gpus()), reason="of a machine without GPUs")
+@pytest.mark.parametrize("flow", ["train", "sweep", "pipeline"])
+def test_a_dry_run_of_what_is_for_another_machine_says_why_and_is_not_refused(tmp_path: Path, flow: str) -> None:
+    result = dry_run(tmp_path, flow, "e1-math-7b")
+    assert result.exit_code == 0 and result.stdout
+    assert result.stderr.splitlines()[-1].startswith("not on this machine: ") and "GPU" in result.stderr
+    assert not [*tmp_path.glob("e1-math-7b/**/*")], "nothing was started"
+
+
+def test_a_dry_run_of_fine_tuning_prints_its_own_configuration(tmp_path: Path) -> None:
+    assert yaml.safe_load(dry_run(tmp_path, "warm-start", "reasonflux-f1-7b").stdout)["trainer"]["n_gpus_per_node"] == 8
+    assert 'preset = "embedded"' in dry_run(tmp_path, "warm-start", "embedded").stdout, "the miniature is not verl's"
+
+
 def test_a_dry_run_refuses_a_model_that_cannot_be_trained(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "brain"}')
     (tmp_path / "model.safetensors").touch()
-    result = CliRunner().invoke(cli, ["train", "--dry-run", "--preset", "e1-math-7b", "--set", f"base={tmp_path}"])
+    result = dry_run(tmp_path / "runs", "train", "e1-math-7b", "--set", f"base={tmp_path}")
     assert result.stdout == "" and isinstance(result.exception, UserError)
     assert str(result.exception).startswith(f"base = {tmp_path}: transformers cannot read its config.json")

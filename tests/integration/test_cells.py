@@ -71,7 +71,7 @@ def test_more_samples_replace_the_points_of_fewer(tracker: Tracker, checkpoints:
     assert expected(few, "base") != expected(all_, "base")
     for rows, k in ((few, "2"), (all_, "4"), (all_, "4")):
         sweep = record(tracker, "grows", checkpoints, rows, None)
-        curves, metric = below(tracker, sweep, "curve"), "accuracy/easy/separate"
+        curves, metric = below(tracker, sweep, "curve"), "accuracy over tokens/easy/separate"
         assert curves.keys() == {"base · over tokens", "trained · over tokens"}
         for model in ("base", "trained"):
             run = curves[f"{model} · over tokens"]
@@ -130,7 +130,7 @@ def test_the_sweep_and_its_pipeline_link_to_the_chart_of_all_models(
     curves = below(tracker, sweep, "curve").values()
     assert page == "#/metric" and query.startswith("runs="), "MLflow's page wants them first"
     assert asked["runs"] == [run.info.run_id for run in sorted(curves, key=lambda run: run.info.run_name)]
-    assert asked["metric"] == "accuracy/easy/separate" and asked["experiments"] == [tracker.experiment_id]
+    assert asked["metric"] == "accuracy over tokens/easy/separate" and asked["experiments"] == [tracker.experiment_id]
 
 
 def test_a_description_has_as_many_whole_links_as_mlflow_has_room_for(tracker: Tracker) -> None:

@@ -15,7 +15,7 @@ from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import KEY as ROW_KEY
 from tests.api_server import ApiServer, listening
 from tests.exactness import broken_rules
-from tests.plain_install import ENGINES, install
+from tests.plain_install import ENGINES, PACKAGES, install
 
 KEY = "s3cret-key-of-the-server"
 PRESET = """
@@ -41,12 +41,15 @@ ROWS = (3 * 3 + 1) * 2 * 5 * 2
 
 
 class Plain:
-    """The environment, a project in it, and the server."""
+    """The environment, a project in it that has packages with the names of ours, and the server."""
 
     def __init__(self, elastic: Path, directory: Path, api: ApiServer) -> None:
         self.elastic, self.directory, self.api = elastic, directory, api
         (directory / "mine.toml").write_text(PRESET.format(address=api.address, tokenizer=BASE))
         self.runs = directory / "runs"
+        for name in PACKAGES:
+            (directory / name).mkdir()
+            (directory / name / "__init__.py").write_text(f"raise SystemExit('the {name} of the project')")
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}

@@ -12,10 +12,17 @@ from typing import Any
 import polars as pl
 import pytest
 
-from elastic_core.budget import TrainingBudget
+from elastic_core.budget import TrainingBudget, parse_grid
 from elastic_core.errors import UserError
+from elastic_core.strategies import STRATEGIES
+from elastic_core.sweep.grid import build_cells
+from elastic_core.sweep.plan import plan_sweep
+from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.trajectory import SCHEMA
 from reports.build import build_report, files_of
 from reports.content import ReportParameters, ReportSources, Training, Verdict
+from tests import simulated
+from tests.documents import strategy_shown
 from tests.report_tables import small_table
 from tests.unit.test_report_summary import make_rows
 
@@ -71,6 +78,18 @@ def test_the_text_shows_provenance_tables_and_claims(built: Path) -> None:
     assert lines[2].startswith("**Under a token budget training makes ")
     parts = [line for line in lines if line.startswith("## ")]
     assert (parts[0], parts[-1]) == ("## Intervals and counts", "## Provenance")
+
+
+def test_the_strategy_shown_is_measured_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STRATEGIES, "no_thinking", strategy_shown())
+    cells = build_cells(["base"], ["simulated"], ["separate", "no_thinking"], parse_grid(["48+32", "16+8"]))
+    plan = plan_sweep(cells, simulated.problems(4), num_samples=2, seed=0, finished=pl.DataFrame(schema=SCHEMA))
+    engine = simulated.SimulatedEngine(lambda problem, seed: (20 + 5 * problem, 40))
+    simulated.swept(tmp_path / "table", plan, [engine], max_in_flight=8)
+    rows = TrajectoryStore(tmp_path / "table").read()
+    assert rows.filter(strategy="no_thinking", think_budget=48)["solution_tokens"].unique().to_list() == [41]
+    content = build_report(ReportSources(rows.lazy()), tmp_path / "report")
+    assert set(content.summary["strategy"]) == {"separate", "no_thinking"}
 
 
 def test_one_cell_is_a_report_too(tmp_path: Path) -> None:

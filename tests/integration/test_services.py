@@ -22,6 +22,7 @@ import pytest
 from elastic_core.system.network import free_ports
 from flows.commands.services.deployments import register
 from tests.command_lines import command_lines
+from tests.documents import page
 from tests.elastic_up import (
     Services,
     clean_environment,
@@ -58,7 +59,8 @@ def test_nobody_gets_in_without_the_password(services: Services) -> None:
     runs = services.project / "runs"
     variables = clients(runs)
     file = runs / "services" / "client.env"
-    assert file.stat().st_mode & 0o777 == 0o600 and file.parent.stat().st_mode & 0o777 == 0o700
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert {directory.stat().st_mode & 0o777 for directory in (file.parent, runs)} == {0o700}
     url = f"{variables['PREFECT_API_URL']}/flows/count"
     assert httpx.post(url, trust_env=False).status_code == 401
     assert httpx.post(url, auth=("elastic", "wrong"), trust_env=False).status_code == 401
@@ -97,6 +99,31 @@ def test_what_a_person_paused_stays_paused_when_deployments_are_registered_again
             assert api.patch(f"/deployments/{known['id']}", json={"paused": paused}).status_code == 204
             register(services.project, clean_environment() | clients(runs))
             assert api.get("/deployments/name/touch/small").json()["paused"] == paused
+
+
+def test_a_schedule_with_parameters_is_made_as_documented_and_stays_when_deployments_are_registered_again(
+    services: Services,
+) -> None:
+    text = page("operate").read_text()
+    shown = text[text.index("    prefect deployment schedule create") : text.index("A deployment may have several")]
+    lines = [line.strip() for line in shown.splitlines() if line.startswith("    ")]
+    script = (
+        "\n".join(lines)
+        .replace("sweep/embedded", "touch/small")
+        .replace('"overrides": {"sweep.samples": 32}', '"name": "t"')
+    )
+    variables = clean_environment() | clients(services.project / "runs")
+    done = subprocess.run(["bash", "-ec", script], env=variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with prefect_client(services.project / "runs") as api:
+        for _ in range(2):
+            interval, cron = sorted(
+                api.get("/deployments/name/touch/small").json()["schedules"],
+                key=lambda each: "cron" in each["schedule"],
+            )
+            assert (interval["schedule"]["interval"], interval["parameters"]) == (21600, {})
+            assert (cron["schedule"]["cron"], cron["parameters"], cron["active"]) == ("0 2 * * *", {"name": "t"}, True)
+            register(services.project, variables)
 
 
 def test_the_worker_runs_what_prefect_yaml_names_whatever_the_server_says(services: Services) -> None:

@@ -21,7 +21,7 @@ from flows import presets
 from flows.commands import run as entrance
 from flows.commands.cli import cli
 from flows.commands.options import changes_of
-from tests.documents import DOCUMENTS, REPOSITORY, commands
+from tests.documents import DOCUMENTS, REPOSITORY, commands, strategy_shown
 from tests.scripted import ScriptedEngine
 from tests.unit.test_strategies import END, MARKERS, PROMPT, WORD
 
@@ -30,13 +30,9 @@ PLACE = ("benchmark", "strategy", "think_budget", "solution_budget")
 
 @given(st.lists(st.integers(0, WORD), max_size=30), st.integers(0, 9), st.integers(1, 9))
 def test_the_strategy_shown_keeps_its_budget(tokens: list[int], think: int, solution: int) -> None:
-    (shown,) = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs" / "strategies.md").read_text(), re.DOTALL)
-    assert shown.count("\n") < 60
-    module: dict[str, object] = {}
-    exec(compile(shown, "docs/strategies.md", "exec"), module)
     drawn = iter(tokens)
     engine = ScriptedEngine(lambda prefix, seed: next(drawn, WORD))
-    rollout = module["no_thinking"](PROMPT, Budget(think, solution), MARKERS, Sampling())  # type: ignore[operator]
+    rollout = strategy_shown().decode(PROMPT, Budget(think, solution), MARKERS, Sampling())
     trajectory = asyncio.run(drive(rollout, {"policy": engine}, 0))
     assert trajectory.response_ids[0] == END
     assert trajectory.think_tokens == 0

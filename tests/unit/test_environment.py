@@ -1,11 +1,15 @@
 """What a command sets for the libraries it runs."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from flows.commands.doctor.machine import check_closed
+from tests.elastic_command import ELASTIC, environment
 
 PREPARE = """
 import os
@@ -53,5 +57,83 @@ def test_settings_of_the_user_without_a_server_are_no_reason_to_be_open(tmp_path
     assert own[0] == own[1] != "None"
 
 
+ASK = """
+import asyncio, json, urllib.request
+from elastic_core.system.network import bypass_proxies
+bypass_proxies("10.0.0.9")
+bypass_proxies()
+import httpx
+from aiohttp.helpers import get_env_proxy_for_url
+from requests.utils import get_environ_proxies
+from yarl import URL
+
+def by_aiohttp(url):
+    try:
+        return str(get_env_proxy_for_url(URL(url))[0]).rstrip("/")
+    except LookupError:
+        return None
+
+def by_httpx(url):
+    pool = httpx.Client()._transport_for_url(httpx.URL(url))._pool
+    return getattr(pool, "_proxy_url", None) and pool._proxy_url.host.decode()
+
+ours = [f"http://{host}:4200/api" for host in ("127.0.0.1", "localhost", "[::1]", "10.0.0.9")]
+found = {}
+for url in [*ours, "http://in.house/", "http://example.org/"]:
+    via = by_aiohttp(url), by_httpx(url), get_environ_proxies(url).get("http")
+    found[url] = [proxy is not None for proxy in via]
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("proxy", ["http_proxy", "HTTP_PROXY", "all_proxy"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"no_proxy": "in.house"},
+        {"NO_PROXY": " in.house, "},
+        {"no_proxy": "", "NO_PROXY": "in.house"},
+        {"no_proxy": "*"},
+    ],
+)
+def test_loopback_is_never_called_through_a_proxy_and_other_hosts_are_as_before(
+    proxy: str, given: dict[str, str]
+) -> None:
+    outside = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    environment = outside | {proxy: "http://127.0.0.1:9"} | given
+    found = json.loads(subprocess.check_output([sys.executable, "-c", ASK], env=environment, text=True))
+    *ours, house, other = found.values()
+    assert not any(map(any, ours))
+    assert any(house) is not bool(given)
+    assert any(other) is (given != {"no_proxy": "*"})
+
+
 def test_a_password_of_the_user_is_kept(tmp_path: Path) -> None:
     assert passwords(tmp_path, PREFECT_API_AUTH_STRING="me:mine") == ["me:mine", "me:mine"]
+
+
+@pytest.mark.parametrize("made", [False, True])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", "sweep", "--preset", "smoke", "--dry-run"),
+        ("templates", "add", "templates.json"),
+        ("data", "add", "rows.jsonl", "--question", "q", "--answer", "a"),
+    ],
+)
+def test_results_are_this_users_alone_unless_the_directory_was_there(
+    command: tuple[str, ...], made: bool, tmp_path: Path
+) -> None:
+    template = {"template_name": "n", "description": "d", "reason_flow": ["s"], "chapter": "c", "section": "s"}
+    (tmp_path / "templates.json").write_text(json.dumps([template]))
+    (tmp_path / "rows.jsonl").write_text('{"q": "1 + 1?", "a": "2"}\n')
+    runs = tmp_path / "runs"
+    if made:
+        runs.mkdir()
+        runs.chmod(0o755)
+    variables = environment(runs) | {"PYTHONPATH": str(Path.cwd())}
+    done = subprocess.run([ELASTIC, *command], cwd=tmp_path, env=variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert runs.stat().st_mode & 0o777 == (0o755 if made else 0o700)
+    assert check_closed(runs).level == ("warning" if made else "ok")

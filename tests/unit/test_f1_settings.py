@@ -114,12 +114,15 @@ def test_several_gpus_are_a_process_each_and_a_cpu_is_one() -> None:
     assert "VERL_PLATFORM" not in Launch(cpu=False, num_processes=8).environment()
     assert Launch().command(Path("c.json"))[-3:] == ["-m", "elastic_core.training.sft", "c.json"]
     assert Launch().environment()["VERL_PLATFORM"] == "cpu"
+    assert Launch(num_processes=8).environment()["PYTHONSAFEPATH"], (
+        "torchrun starts its processes by a command of its own"
+    )
 
 
 def test_a_dry_run_shows_the_fine_tuning() -> None:
     from flows.train import composed
 
-    shown = yaml.safe_load(composed(presets.resolve("reasonflux-f1-7b")))
+    shown = yaml.safe_load(composed(presets.resolve("reasonflux-f1-7b"), fine_tuning=True))
     assert shown["trainer"]["total_training_steps"] == "5 * (rows // 16)"
     assert (shown["trainer"]["device"], shown["trainer"]["n_gpus_per_node"]) == ("cuda", 8)
     assert shown["model"]["path"] == "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B"

@@ -1,6 +1,7 @@
 """Which part of the project may import which, read from the files themselves."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -75,6 +76,13 @@ def between(importing: str, imported: str) -> list[str]:
     ours = [module for module in GRAPH if module.startswith("elastic_core.") and room(module) == importing]
     found = [(module, name) for module in ours for name in GRAPH[module] if name.startswith("elastic_core.")]
     return [f"{module} imports {name}" for module, name in sorted(found) if room(name) == imported]
+
+
+def test_children_import_nothing_from_the_directory_that_they_start_in() -> None:
+    """Which may have a `flows` of its own, as every Prefect project has: they get -P, or all that -I means."""
+    text = "".join(file.read_text() for file in MODULES.values())
+    started = re.findall(r"[\[(]sys\.executable, ([^,)\s]+)", text)
+    assert started and set(started) <= {'"-P"', '"-I"'}
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -277,7 +277,13 @@ def test_prefect_takes_the_deployments() -> None:
     deployed = {(each["entrypoint"], each["parameters"]["preset"]) for each in wanted}
     assert {preset for _, preset in deployed} == set(presets.names())
     released = {name for name in presets.names() if name.startswith("evaluate-")}
-    assert {preset for entrypoint, preset in deployed if entrypoint == "flows/sweep.py:sweep"} == released
+    on_cpu = {
+        each["parameters"]["preset"]
+        for each in wanted
+        if each["entrypoint"] == "flows/pipeline.py:pipeline" and "cpu" in each["tags"]
+    }
+    assert {"embedded", "smoke"} <= on_cpu and not on_cpu & released
+    assert {preset for entrypoint, preset in deployed if entrypoint == "flows/sweep.py:sweep"} == released | on_cpu
 
 
 CLUSTER_PAGE = (REPOSITORY / "docs" / "cluster.md").read_text().replace("\\\n", " ")

@@ -40,7 +40,7 @@ def value(arguments: list[str], flag: str) -> str:
 def test_vllm_serves_the_presets_engine_with_both_budgets() -> None:
     changes = {"engine.max_model_len": 512, "sweep.temperature": 0.7, "sweep.top_p": 0.9}
     arguments = composed(changes=changes, further=["--tool-call-parser", "hermes"]).arguments
-    assert arguments[:5] == [sys.executable, "-m", "elastic_core.serving.server", "serve", str(BASE)]
+    assert arguments[:6] == [sys.executable, "-P", "-m", "elastic_core.serving.server", "serve", str(BASE)]
     assert value(arguments, "--logits-processors") == "elastic_core.engines.budgets.v1:SeparateBudgets"
     assert value(arguments, "--middleware") == "elastic_core.serving.middleware.Budgets"
     assert value(arguments, "--max-model-len") == "512"
@@ -52,7 +52,7 @@ def test_vllm_serves_the_presets_engine_with_both_budgets() -> None:
 def test_a_directory_that_is_called_as_one_of_the_presets_models_is_the_one_served(tmp_path: Path) -> None:
     other = shutil.copytree(BASE, tmp_path / "base")
     started = composed(other)
-    assert (started.name, started.arguments[4]) == ("base", str(other))
+    assert (started.name, started.arguments[5]) == ("base", str(other))
 
 
 def test_levels_beside_the_model_are_offered(tmp_path: Path) -> None:

@@ -198,8 +198,8 @@ def test_a_server_that_does_not_say_what_is_paused_gets_no_deployments(
     asked: list[str] = []
 
     def prefect(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
-        asked.append(command[4])
-        failed = command[4] == "api"
+        asked.append(command[5])
+        failed = command[5] == "api"
         return subprocess.CompletedProcess(command, int(failed), "", "404 Not Found" if failed else "")
 
     monkeypatch.setattr(subprocess, "run", prefect)

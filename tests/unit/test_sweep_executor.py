@@ -5,6 +5,7 @@ import random
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from elastic_core.budget import Budget, parse_grid
 from elastic_core.data.problems import Problem
 from elastic_core.engines.base import Engine, EngineLost, RequestFailed
 from elastic_core.engines.budgets.processor import Progress
+from elastic_core.errors import UserError
 from elastic_core.seeds import sample_seed
-from elastic_core.strategies import Completion, Generate, Sampling
+from elastic_core.strategies import STRATEGIES, Completion, Generate, Sampling
 from elastic_core.sweep import executor
 from elastic_core.sweep.executor import SweepIncomplete, SweepResult, run_sweep
 from elastic_core.sweep.grid import Cell, build_cells
@@ -132,6 +134,17 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
     result = sweep(directory)
     assert (result.rows_written, result.rows_present) == (len(CELLS) * 5 * 2, 0)
     return table(directory)
+
+
+def test_rows_that_break_a_rule_of_their_strategy_are_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nothing but the rule is wrong here, which is as good as a strategy that breaks one that is right.
+    wrong = replace(STRATEGIES["separate"], rules={"no solution ends": pl.col("solution_finish") != "stop"})
+    monkeypatch.setitem(STRATEGIES, "separate", wrong)
+    with pytest.raises(UserError, match=r"rows break a rule \(no solution ends\), .*not stored"):
+        sweep(tmp_path, cells=[cell for cell in CELLS if cell.strategy == "separate"])
+    assert table(tmp_path).is_empty()
 
 
 def test_a_second_run_generates_nothing(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from elastic_core.errors import UserError
+from elastic_core.system.network import bypass_proxies
 from elastic_core.system.retry import is_transient
 from elastic_core.training.launch import LOST, REFUSED, private_variables
 
@@ -60,6 +61,7 @@ def run(config: "DictConfig") -> None:
     environment["env_vars"]["TRANSFER_QUEUE_ENABLE"] = "1"
     variables = private_variables()
     os.environ.update(variables)
+    bypass_proxies()
     ray.init(runtime_env=protected(environment, variables))
     require_graders(config)
     runner = ray.remote(ElasticTaskRunner).remote()

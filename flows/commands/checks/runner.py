@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -16,7 +15,7 @@ from typing import Literal
 
 from elastic_core.errors import UserError
 from elastic_core.system.files import write_text
-from elastic_core.system.processes import end_with_parent, kill_tree
+from elastic_core.system.processes import PYTHON, end_with_parent, kill_tree
 from elastic_core.system.retry import wait_until
 from flows.runtime.environment import RUNS_VARIABLE
 
@@ -118,13 +117,15 @@ class Commands:
         directory: Path | None = None,
         until: Callable[[], bool] = lambda: False,
     ) -> int | None:
-        """Run Python in the directory to its end, or kill it as soon as `until()` is true. It ends with this process,
-        and appends its output to the log. The exit status; None when it was killed."""
+        """Run Python in the directory, with its modules on the path, to its end, or kill it once `until()` is true. It
+        ends with this process, and appends its output to the log. The exit status; None when it was killed."""
         self.prepare()
-        command = [sys.executable, *arguments]
+        command = [*PYTHON, *arguments]
         outside = ("PREFECT_", "MLFLOW_", "RAY_")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(outside)}
         environment[RUNS_VARIABLE] = str(runs or self.runs)
+        if directory:
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(directory), os.environ.get("PYTHONPATH")]))
         if not self.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = ""
         if not self.hub:

@@ -21,11 +21,13 @@ import click
 from elastic_core.errors import UserError
 from elastic_core.rewards.code.sandbox import sandbox_problem
 from elastic_core.system.accelerators import installed_gpus
+from elastic_core.system.processes import PYTHON
 from flows import presets
 from flows.commands.doctor.machine import (
     LOCKS,
     Finding,
     check_bfloat16,
+    check_closed,
     check_compiler,
     check_cores,
     check_lock,
@@ -86,6 +88,7 @@ def run_checks(settings: Settings) -> Iterator[Finding]:
         yield check_compiler(compiler_files(build))
         yield from _check_gpus(settings, gpu_demands(settings))
         yield from check_machine(runs)
+        yield check_closed(runs)
         if float32 := _float32(settings):
             yield check_bfloat16(float32, processor_flags())
         yield check_cores(len(os.sched_getaffinity(0)))
@@ -192,7 +195,7 @@ def probe_models() -> None:
 
 def probe(code: str, *arguments: str, seconds: float = 300) -> tuple[int, str]:
     """Exit status of a Python program, and its output or why it failed."""
-    command = [sys.executable, "-W", "ignore", "-c", code, *arguments]
+    command = [*PYTHON, "-W", "ignore", "-c", code, *arguments]
     environment = {**os.environ, **({"VERL_PLATFORM": "cpu"} if installed_build() == "cpu" else {})}
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=seconds)

@@ -88,6 +88,13 @@ def check_disk(free: int, runs: Path, needed: int = NEEDED_DISK_BYTES) -> Findin
     return judged("disk", free >= needed, f"{free / GIB:.0f} GiB free for {runs}", problem)
 
 
+def check_closed(runs: Path) -> Finding:
+    """Whether other users can read results: a directory that was there before keeps its mode."""
+    opened = runs.exists() and runs.stat().st_mode & 0o007
+    problem = f"other users of this machine can enter {runs}: chmod o= {runs}, unless they are meant to"
+    return judged("runs", not opened, f"{runs} is closed to other users", problem, "warning")
+
+
 def check_shared_memory(size: int) -> Finding:
     """Containers get 64 MiB unless told otherwise."""
     needed = NEEDED_SHARED_MEMORY_BYTES

@@ -166,7 +166,7 @@ def check_prefect(url: str | None) -> Finding:
 
 def _check_server(check: str, url: str, variable: str, without: str) -> Finding:
     problem = f"{url} does not answer: start it with `elastic up`, or `unset {variable}` {without}"
-    return judged(check, answers(f"{url.rstrip('/')}/health", proxies=True), f"{url} answers", problem)
+    return judged(check, answers(f"{url.rstrip('/')}/health"), f"{url} answers", problem)
 
 
 def check_ray(dashboard: str, nodes: list[tuple[int, int]] | None, needed: Resources | None) -> Finding:

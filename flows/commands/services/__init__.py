@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from elastic_core.errors import UserError
-from elastic_core.system.network import reachable, require_free_port
+from elastic_core.system.network import bypass_proxies, reachable, require_free_port
+from elastic_core.system.processes import PYTHON
 from elastic_core.system.retry import wait_until
 from flows import presets
 from flows.commands.options import recall
@@ -102,8 +102,10 @@ def up(parameters: ServicesParameters) -> None:
                 reason = " ".join(str(error).split())
                 wanted = f"--database: no database {name} to work with ({reason})"
                 raise UserError(f"{wanted}; see docs/operate.md") from None
+    bypass_proxies(reachable(parameters.host).strip("[]"))
     directory = parameters.directory
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for private in (parameters.runs, directory):
+        private.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.chmod(0o700)
     planned = plan(parameters, read_variables(parameters.clients), server)
     for service in planned.services:
@@ -131,6 +133,7 @@ def plan(parameters: ServicesParameters, held: Mapping[str, str], database: URL 
     servers = [_prefect(parameters, held, database), _mlflow(parameters, held, database)]
     clients = {name: value for server in servers for name, value in server.clients.items()}
     environment = {
+        "PYTHONSAFEPATH": "1",
         "DO_NOT_TRACK": "1",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_HOME": os.environ.get("PREFECT_HOME") or str(runs / "prefect"),
@@ -147,7 +150,7 @@ def plan(parameters: ServicesParameters, held: Mapping[str, str], database: URL 
         **{name: value for server in servers for name, value in server.environment.items()},
         **clients,
     }
-    worker = [sys.executable, "-m", "flows.commands.services.worker"]
+    worker = [*PYTHON, "-m", "flows.commands.services.worker"]
     services = [each for server in servers for each in server.services]
     return Plan([*services, Service("worker", worker)], environment, clients)
 
@@ -182,7 +185,7 @@ def _prefect(parameters: ServicesParameters, held: Mapping[str, str], database: 
     url = os.environ.get("PREFECT_API_URL") or f"{address}/api"
     if url != f"{address}/api":  # A shell that read client.env names ours.
         return Plan([], {}, {"PREFECT_API_URL": url})
-    command = [sys.executable, "-m", "prefect", "server", "start", "--host", host, "--port", str(port)]
+    command = [*PYTHON, "-m", "prefect", "server", "start", "--host", host, "--port", str(port)]
     password = held.get("PREFECT_API_AUTH_STRING") or f"{USER}:{new_password()}"
     environment = {"PREFECT_SERVER_API_AUTH_STRING": password, **NO_OTHER_PAGES}
     if database:
@@ -199,7 +202,7 @@ def _mlflow(parameters: ServicesParameters, held: Mapping[str, str], database: U
         return Plan([], {}, {"MLFLOW_TRACKING_URI": url})
     own = _database_url(database, "psycopg2", "mlflow") if database else f"sqlite:///{runs / 'mlflow.db'}"
     command = [
-        *(sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"),
+        *(*PYTHON, "-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"),
         *("--artifacts-destination", str(runs / "mlartifacts"), "--app-name", "basic-auth"),
     ]
     # MLflow keeps its users apart from its runs, and without a cache takes half a second to hash a password.

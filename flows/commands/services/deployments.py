@@ -17,6 +17,8 @@ from typing import Any
 import yaml
 
 from elastic_core.errors import UserError
+from elastic_core.system.network import bypass_proxies
+from elastic_core.system.processes import PYTHON
 
 WORK_POOL = "elastic"
 FILE = Path("prefect.yaml")
@@ -44,7 +46,7 @@ def _of_presets() -> Iterator[dict[str, Any]]:
         flow = "ablation" if settings.ablation else "pipeline"
         tags = ["gpu" if gpu_demands(settings) else "cpu"]
         variants = [(flow, purpose, tags)]
-        if name.startswith("evaluate-"):
+        if flow == "pipeline" and (name.startswith("evaluate-") or tags == ["cpu"]):
             variants.append(("sweep", f"The sweep alone: {purpose}", [*tags, "sweep"]))
         for flow, description, tags in variants:
             yield {
@@ -63,7 +65,7 @@ def register(project: Path, environment: Mapping[str, str] | None = None) -> Non
     environment = {**(os.environ if environment is None else environment), "NO_COLOR": "1"}
 
     def prefect(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "prefect", "--no-prompt", *arguments]
+        command = [*PYTHON, "-m", "prefect", "--no-prompt", *arguments]
         try:
             return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=180)
         except subprocess.TimeoutExpired as error:
@@ -100,6 +102,7 @@ def register(project: Path, environment: Mapping[str, str] | None = None) -> Non
 
 
 if __name__ == "__main__":
+    bypass_proxies()
     try:
         register(Path.cwd())
     except UserError as error:

@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from jinja2 import Environment, StrictUndefined
 
 from elastic_core.errors import UserError
 from elastic_core.system.network import answers
-from elastic_core.system.processes import end_with_parent, kill
+from elastic_core.system.processes import PYTHON, end_with_parent, kill
 
 _CONFIGURATION = Path(__file__).with_name("supervisord.conf.j2")
 _STOP_SECONDS = 30
@@ -50,7 +49,7 @@ class Supervisor:
         configuration.write_text(configure(services, directory, self._control / "socket"))
         self.log = directory / "supervisord.log"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "supervisor.supervisord", "--nodaemon", "--configuration", str(configuration)],
+            [*PYTHON, "-m", "supervisor.supervisord", "--nodaemon", "--configuration", str(configuration)],
             cwd=working_directory,
             env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,

@@ -21,6 +21,7 @@ from prefect.utilities.processutils import setup_signal_handlers_worker
 from prefect.workers.process import ProcessJobConfiguration, ProcessWorker
 
 from elastic_core.errors import UserError
+from elastic_core.system.network import bypass_proxies
 from flows.commands.services.deployments import FILE, WORK_POOL, deployments_of
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ with warnings.catch_warnings():
 
 async def serve() -> None:
     """Run what is due in the work pool until SIGINT or SIGTERM."""
+    bypass_proxies()
     setup_signal_handlers_worker(os.getpid(), "the worker", print)
     worker = RegisteredWorker(WORK_POOL, create_pool_if_not_found=False)
     with suppress(asyncio.CancelledError):
