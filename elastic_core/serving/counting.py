@@ -1,6 +1,7 @@
 """Tokens of responses, counted where vLLM's engine hands them out: the same for every API that is in front of it.
 
-Here too ends what a logits processor cannot end: a solution under a grammar, which would reject a forced end-of-text.
+A response that has more than its budget ends here: a solution under a grammar, which would reject a forced end-of-text,
+and whatever an engine draws though a token was forced.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from contextvars import ContextVar
+from copy import copy
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from elastic_core.budget import Budget
 from elastic_core.engines.budgets.parameters import CLOSED, DROP_ONE, ROOM, SOLUTION, THINK
@@ -19,8 +21,13 @@ from elastic_core.models.special_tokens import Markers
 from elastic_core.serving.requests import UNLIMITED_BUDGET, Plan
 from elastic_core.serving.ruled import Response, refused
 
+if TYPE_CHECKING:
+    from elastic_core.serving.admission import Admission
+
 Generate = Callable[..., AsyncGenerator[Any, None]]  # `generate` of vLLM's engine.
 CURRENT: ContextVar[Count] = ContextVar("elastic_count")  # Of the HTTP request that is being answered.
+_INTERVAL = 64  # Tokens after which a response that is not streamed is held against its budget.
+_FAILED = (None, "abort", "error")  # How a choice ends that is not answered.
 
 
 def watch(engine: Any) -> None:
@@ -32,7 +39,10 @@ def watch(engine: Any) -> None:
     @wraps(generate)
     def counted(prompt: Any, sampling_params: Any, request_id: str, **options: Any) -> AsyncGenerator[Any, None]:
         count, options = CURRENT.get(None), {**options, "request_id": request_id}
-        if count is None or count.plan is None or not count.plan.counted:
+        if count is None or count.plan is None:
+            return generate(prompt, sampling_params, **options)
+        if not count.plan.counted:
+            count.arrive_with_beams()
             return generate(prompt, sampling_params, **options)
         return count.follow(engine, generate, prompt, sampling_params, options)
 
@@ -43,8 +53,10 @@ def watch(engine: Any) -> None:
 @dataclass
 class Tally:
     """Tokens of one choice, counted as in a trajectory of `separate`: sampled ones of the thinking, with the model's
-    own think-end, and of the solution; a think-end that was forced; and all of these. `solution_start` is None while
-    the thought is open; `cut` is whether the solution was ended after s tokens; `rule` what its stop rule did."""
+    own think-end, and of the solution; a think-end that was forced; and all of these. `excess` tokens were drawn beyond
+    the budget, which is the engine's fault, and belong to no response. `solution_start` is None while the thought is
+    open; `cut` is whether the solution was ended after s tokens, which the engine does unless a `grammar` forbids it;
+    `load` is what the client is told of the server's load, and `rule` what its stop rule did."""
 
     budget: Budget
     marks: Marks
@@ -53,23 +65,32 @@ class Tally:
     solution: int = 0
     forced: int = 0
     length: int = 0
+    excess: int = 0
     cut: bool = False
+    grammar: bool = False
     finish: str | None = None
+    load: Mapping[str, Any] = field(default_factory=dict)
     rule: Mapping[str, Any] = field(default_factory=dict)
     _last: int | None = None
     _thought: list[int] = field(default_factory=list)
-    _closing: int = 0
+    _closing: tuple[int, ...] = ()
 
     def add(self, tokens: Sequence[int]) -> int:
-        """Count new tokens. Returns how many of them belong to the response: all but a cut's end-of-text."""
+        """Count new tokens. Returns how many of them belong to the response: all but a cut's end-of-text, and what is
+        beyond the budget."""
         for i, token in enumerate(tokens):
             if self.solution_start is None and self.length == self.budget.think:
-                self._closing = len(self.marks.closing(self._thought))
+                self._closing = self.marks.closing(self._thought)
                 self.solution_start = None if self._closing else self.length
             if self.solution_start is None:
+                if self._closing and token != self._closing[self.forced]:
+                    self.excess += len(tokens) - i
+                    return i
                 self._think(token)
             elif self.length - self.solution_start == self.budget.solution:
                 self.cut = True
+                if not self.grammar:
+                    self.excess += len(tokens) - i - (token in self.marks.end_of_text)
                 return i
             else:
                 self.solution += 1
@@ -81,7 +102,7 @@ class Tally:
         """Count a token before the solution: one that the model chose, or one of those that close the thought at t."""
         if self._closing:
             self.forced += 1
-            if self.forced == self._closing:
+            if self.forced == len(self._closing):
                 self.solution_start = self.length + 1
             return
         self._thought.append(token)
@@ -107,61 +128,63 @@ class Tally:
 
 class Count:
     """The tokens of one HTTP request, whose budget is set on what the engine gets: `tallies` by the index of a choice,
-    as OpenAI's APIs number them. `load` is what the client is told of the server's load.
+    as OpenAI's APIs number them. Each prompt of the request counts as load from when the engine gets it.
 
     Args:
         plan: None until the request has been read.
+        admission: of a server with a goal, which lowers thoughts.
+        came: when the request did, by the clock of `admission`.
     """
 
-    def __init__(self, markers: Markers, tokenizer: Any, plan: Plan | None = None) -> None:
+    def __init__(
+        self,
+        markers: Markers,
+        tokenizer: Any,
+        plan: Plan | None = None,
+        admission: Admission | None = None,
+        came: float = 0.0,
+    ) -> None:
         self.tallies: dict[int, Tally] = {}
-        self.plan = plan
-        self.load: Mapping[str, Any] = {}
+        self.plan, self.came = plan, came
         self._markers, self._marks, self._tokenizer = markers, Marks.of(markers), tokenizer
+        self._admission = admission
+        self._beams_leave: Callable[..., None] | None = None
         self._num_choices = 0
 
     def follow(
-        self, engine: Any, generate: Generate, prompt: Any, sampling: Any, options: Any
+        self, engine: Any, generate: Generate, prompt: Any, sampling: Any, options: dict[str, Any]
     ) -> AsyncGenerator[Any, None]:
-        """What the engine yields for one prompt, counted. It is called for a request's prompts in their order."""
-        first, kind = self._num_choices, sampling.output_kind.name
-        self._num_choices += sampling.n
-        budget = self._plan.budget
-        if budget == UNLIMITED_BUDGET:
-            return self._counted(generate(prompt, sampling, **options), first, kind)
-        limits = {
-            key: limit for key, limit in ((THINK, budget.think), (SOLUTION, budget.solution)) if limit is not None
-        }
+        """What the engine yields for one prompt, counted. It is called for a request's prompts in their order. Raises
+        vLLM's refusal, here or with the first output."""
         ids = prompt.get("prompt_token_ids") if isinstance(prompt, dict) else None
         closed = None if ids is None else self._marks.is_closed(ids)
-        if self._plan.rule is not None and ids is not None and not closed:
-            return self._ruled(engine, generate, list(ids), sampling, options, first)
-        grammar = sampling.structured_outputs is not None and budget.solution is not None
-        if grammar:
-            self._check_grammar(engine, sampling)
-            del limits[SOLUTION]
-            if "reasoning_ended" in options:  # vLLM says yes where the thought is hidden.
-                options = {**options, "reasoning_ended": closed}
-        sampling.extra_args = {**(sampling.extra_args or {}), **limits, ROOM: self._plan.room, CLOSED: closed}
-        # Every id that ends a response; a checkpoint's may not be among those that vLLM knows.
-        sampling.update_from_generation_config({"eos_token_id": list(self._marks.end_of_text)})
-        if not grammar:
-            return self._counted(generate(prompt, sampling, **options), first, kind)
-        if kind == "FINAL_ONLY":
-            sampling.output_kind = type(sampling.output_kind).CUMULATIVE
-        return self._ended(generate(prompt, sampling, **options), first, kind)
+        part = _Part(self._plan, engine, generate, prompt, sampling, options, self._num_choices, ids, closed)
+        self._num_choices += sampling.n
+        self._check(part)
+        return self._outputs(part) if self._admission is None else self._admitted(part, self._admission)
+
+    def arrive_with_beams(self) -> None:
+        """Count beams, whose tokens cannot be, as load of so many choices, until `leave`."""
+        if self._admission is not None and self._beams_leave is None:
+            self._beams_leave = self._admission.arrive(self._plan.body.get("n") or 1, self.came)[1]
+
+    def leave(self, answered: bool) -> None:
+        """The request is over; its prompts have left by themselves."""
+        if self._beams_leave is not None:
+            self._beams_leave(self._plan, (), answered)
 
     def told(self, index: int = 0) -> dict[str, Any]:
         """What a client is told of a choice."""
         tally = self.tallies.get(index) or Tally(self._plan.budget, self._marks, None)
         return {
-            "budget": str(self._plan.budget),
+            "budget": str(tally.budget),
             "level": self._plan.level,
             "thought": tally.thought,
             "thinking_tokens": tally.thinking,
             "solution_tokens": tally.solution,
             "forced_tokens": tally.forced,
-            **self.load,
+            **({"excess_tokens": tally.excess} if tally.excess else {}),
+            **tally.load,
             **tally.rule,
         }
 
@@ -171,101 +194,231 @@ class Count:
             raise RuntimeError("the request has not been read")
         return self.plan
 
-    def _check_grammar(self, engine: Any, sampling: Any) -> None:
-        """A grammar that began with the thought would reject the forced end of it."""
-        config = engine.vllm_config.structured_outputs_config
-        if not config.reasoning_parser or config.enable_in_reasoning:
-            raise _refusal(
-                "structured output together with a budget needs a grammar that begins after the thought; start the "
-                f"server with --reasoning-parser and without enable_in_reasoning, or {DROP_ONE}"
-            )
-        if sampling.n > 1:
-            raise _refusal(f"n is {sampling.n} with structured output and a budget; ask {sampling.n} times")
+    def _check(self, part: _Part) -> None:
+        """Raises the refusal of what a budget cannot be kept with."""
+        plan, sampling, engine = part.plan, part.sampling, part.engine
+        if part.ruled:
+            if name := refused(sampling):
+                raise _refusal(f"{name} together with the level {plan.level}, whose stop rule probes; leave it out")
+            left = engine.model_config.max_model_len - len(part.ids or ())
+            if plan.room > left:
+                raise _refusal(
+                    f"the budget {plan.budget} does not fit the context: it takes {plan.room} tokens after the prompt, "
+                    f"which leaves {left}; ask for a smaller one"
+                )
+        elif part.grammar and plan.budget.solution is not None:
+            # A grammar that began with the thought would reject the forced end of it.
+            config = engine.vllm_config.structured_outputs_config
+            if not config.reasoning_parser or config.enable_in_reasoning:
+                raise _refusal(
+                    "structured output together with a budget needs a grammar that begins after the thought; start the "
+                    f"server with --reasoning-parser and without enable_in_reasoning, or {DROP_ONE}"
+                )
+            if sampling.n > 1:
+                raise _refusal(f"n is {sampling.n} with structured output and a budget; ask {sampling.n} times")
 
-    async def _ruled(
-        self, engine: Any, generate: Generate, prompt: list[int], sampling: Any, options: Any, index: int
-    ) -> AsyncGenerator[Any, None]:
-        """A response whose thought a stop rule ends."""
-        assert self._plan.rule is not None
-        if name := refused(sampling):
-            raise _refusal(f"{name} together with the level {self._plan.level}, whose stop rule probes; leave it out")
-        budget, context = self._plan.budget, engine.model_config.max_model_len
-        if len(prompt) + self._plan.room > context:
-            raise _refusal(
-                f"the budget {budget} does not fit the context: it takes {self._plan.room} tokens after the prompt, "
-                f"which leaves {context - len(prompt)}; ask for a smaller one"
-            )
-        response = Response(self._plan.rule, budget, self._markers, self._tokenizer, context)
+    async def _admitted(self, part: _Part, admission: Admission) -> AsyncGenerator[Any, None]:
+        """The outputs with as much thought as the load leaves, once there is a place for them. What vLLM refuses is no
+        load, so it is checked before it counts."""
+        engine, sampling = part.engine, part.sampling
+        checked = sampling if part.ruled else self._limited(part)
+        name, tasks = part.options["request_id"], await engine.get_supported_tasks()
+        engine.input_processor.process_inputs(name, part.prompt, checked.clone(), supported_tasks=tasks)
+        place, over = admission.arrive(sampling.n, self.came)
+        if part.plan.may_be_lowered:
+            part.plan = part.plan.with_thought(admission.most_thought(), self._marks)
+        part.load = admission.told(part.plan)
         try:
-            async with aclosing(response.outputs(generate, prompt, sampling, options)) as outputs:
+            await place.wait()
+            async with aclosing(self._outputs(part)) as outputs:
                 async for output in outputs:
-                    if output.finished:  # Counted before the client is told.
-                        self.tallies[index] = self._tally(response, output.outputs[0].finish_reason)
                     yield output
         finally:
-            self.tallies.setdefault(index, self._tally(response, None))
+            choices = range(part.first, part.first + sampling.n)
+            tallies = [self.tallies[index] for index in choices if index in self.tallies]
+            answered = len(tallies) == sampling.n and all(tally.finish not in _FAILED for tally in tallies)
+            over(part.plan, tallies, answered)
 
-    def _tally(self, response: Response, finish: str | None) -> Tally:
+    def _outputs(self, part: _Part) -> AsyncGenerator[Any, None]:
+        plan, options = part.plan, part.options
+        if part.ruled:
+            return self._ruled(part)
+        if plan.budget == UNLIMITED_BUDGET:
+            return self._counted(part)
+        if part.ends_here and "reasoning_ended" in options:  # vLLM says yes where the thought is hidden.
+            part.options = {**options, "reasoning_ended": part.closed}
+        return self._kept(part)
+
+    def _limited(self, part: _Part) -> Any:
+        """A copy of vLLM's sampling parameters with what its processor reads of the budget, and with ends that hold
+        whatever the engine makes of a token that is forced."""
+        budget, limited = part.plan.budget, copy(part.sampling)
+        if budget == UNLIMITED_BUDGET:
+            return limited
+        solution = None if part.ends_here else budget.solution
+        limits = {key: limit for key, limit in ((THINK, budget.think), (SOLUTION, solution)) if limit is not None}
+        limited.extra_args = {**(limited.extra_args or {}), **limits, ROOM: part.plan.room, CLOSED: part.closed}
+        # Every id that ends a response; a checkpoint's may not be among those that vLLM knows.
+        limited.update_from_generation_config({"eos_token_id": list(self._marks.end_of_text)})
+        if budget.total is not None:
+            most = budget.total + self._marks.max_forced + 1  # With the end-of-text of a cut.
+            limited.max_tokens = min(most, limited.max_tokens or most)
+        interval = getattr(limited, "stream_interval", None) or 1
+        if limited.output_kind.name == "FINAL_ONLY" and (part.ends_here or budget.total is None):
+            limited.output_kind, interval = type(limited.output_kind).DELTA, _INTERVAL
+        limited.stream_interval = 1 if part.ends_here else min(interval, _INTERVAL)
+        return limited
+
+    async def _ruled(self, part: _Part) -> AsyncGenerator[Any, None]:
+        """A response whose thought a stop rule ends."""
+        rule, budget, context = part.plan.rule, part.plan.budget, part.engine.model_config.max_model_len
+        assert rule is not None and part.ids is not None
+        response = Response(rule, budget, self._markers, self._tokenizer, context)
+        outputs = response.outputs(part.generate, list(part.ids), part.sampling, part.options)
+        try:
+            async with aclosing(outputs):
+                async for output in outputs:
+                    if output.finished:  # Counted before the client is told.
+                        self.tallies[part.first] = self._tally(part, response, output.outputs[0].finish_reason)
+                    yield output
+        finally:
+            self.tallies.setdefault(part.first, self._tally(part, response, None))
+
+    def _tally(self, part: _Part, response: Response, finish: str | None) -> Tally:
         """The counts of a response under a rule, whole or left by its client."""
-        done, budget = response.trajectory, self._plan.budget
+        done = response.trajectory
         told: dict[str, Any] = {"rule": response.rule.name, "probe_tokens": response.probe_tokens}
         told["wasted_tokens"] = response.wasted_tokens
+        tally = Tally(part.plan.budget, self._marks, None, finish=finish, load=part.load, rule=told)
         if done is None:
-            return Tally(budget, self._marks, None, len(response.tokens), length=len(response.tokens), rule=told)
+            tally.thinking = tally.length = len(response.tokens)
+            return tally
         told |= {"thought": str(done.think_finish), "probes": len(done.probes), "stopped": done.stopped}
         told["stopped_at"] = done.think_tokens if done.stopped else None
-        counts = done.think_tokens, done.solution_tokens, done.forced_tokens, len(done.response_ids)
-        return Tally(budget, self._marks, done.solution_start, *counts, finish=finish, rule=told)
+        tally.thinking, tally.solution, tally.forced = done.think_tokens, done.solution_tokens, done.forced_tokens
+        tally.solution_start, tally.length = done.solution_start, len(done.response_ids)
+        return tally
 
-    async def _counted(self, outputs: AsyncGenerator[Any, None], first: int, kind: str) -> AsyncGenerator[Any, None]:
+    async def _counted(self, part: _Part) -> AsyncGenerator[Any, None]:
+        """Outputs without a limit."""
+        outputs, kind = part.generate(part.prompt, part.sampling, **part.options), part.sampling.output_kind.name
         async with aclosing(outputs):  # The engine stops when the client has left.
             async for output in outputs:
                 for completion in output.outputs:
-                    self._add(first + completion.index, output, completion, kind)
+                    self._add(part, output, completion, kind)
                 yield output
 
-    async def _ended(self, outputs: Any, first: int, kind: str) -> AsyncGenerator[Any, None]:
-        """Of one choice under a grammar, ended after s tokens of its solution."""
-        text, ids = "", list[int]()  # What was yielded.
-        async for output in outputs:
-            (completion,) = output.outputs
-            tally, over = self._add(first, output, completion, "CUMULATIVE" if kind == "FINAL_ONLY" else kind)
-            full = tally.solution_start is not None and tally.solution == self._plan.budget.solution
-            if full and completion.finish_reason is None:
-                tally.finish = completion.finish_reason = "length"
-                output.finished = True
-            ids = ids + list(completion.token_ids) if kind == "DELTA" else list(completion.token_ids)
-            if over:  # The text is of tokens that are not the response's as well.
-                whole = self._tokenizer.decode(ids, skip_special_tokens=True)
-                completion.text = whole[len(text) :] if kind == "DELTA" else whole
-            text += completion.text
-            if output.finished:
-                await outputs.aclose()  # The engine stops.
-                yield output
-                return
-            if kind != "FINAL_ONLY":
-                yield output
+    async def _kept(self, part: _Part) -> AsyncGenerator[Any, None]:
+        """Outputs under a budget. A choice that has more ends here, and so does one that is full under a grammar."""
+        limited = self._limited(part)
+        kind, is_merged = limited.output_kind.name, limited.output_kind is not part.sampling.output_kind
+        choices: dict[int, _Choice] = {}
+        prompt_logprobs = None
+        outputs = part.generate(part.prompt, limited, **part.options)
+        async with aclosing(outputs):
+            async for output in outputs:
+                prompt_logprobs = prompt_logprobs or output.prompt_logprobs  # Only in the first one.
+                output.outputs = [each for each in output.outputs if not choices.setdefault(each.index, _Choice()).over]
+                for completion in output.outputs:
+                    choice, (tally, trimmed) = choices[completion.index], self._add(part, output, completion, kind)
+                    full = tally.solution_start is not None and tally.solution == part.plan.budget.solution
+                    if completion.finish_reason is None and (tally.excess or (part.ends_here and full)):
+                        tally.finish = completion.finish_reason = "length"
+                    # Trimmed text is of tokens that are not the response's as well; a cut's end-of-text has none.
+                    retold = self._tokenizer if trimmed and (tally.excess or part.ends_here) else None
+                    choice.add(completion, kind == "DELTA", retold)
+                    if is_merged:
+                        choice.become(completion)
+                output.finished = len(choices) == limited.n and all(choice.over for choice in choices.values())
+                if is_merged and output.finished:
+                    output.prompt_logprobs = prompt_logprobs
+                    output.outputs = [choices[index].last for index in sorted(choices)]
+                if output.outputs and (output.finished or not is_merged):
+                    yield output
+                if output.finished:
+                    return
 
-    def _add(self, index: int, output: Any, completion: Any, kind: str) -> tuple[Tally, bool]:
+    def _add(self, part: _Part, output: Any, completion: Any, kind: str) -> tuple[Tally, bool]:
         """Count what is new in a completion, and leave in it what belongs to the response. Returns the choice's tally,
         and whether something was taken out."""
-        tally = self.tallies.get(index)
-        if tally is None:
-            closed = self._marks.is_closed(output.prompt_token_ids or ())
-            tally = self.tallies[index] = Tally(self._plan.budget, self._marks, 0 if closed else None)
+        index = part.first + completion.index
+        if completion.finish_reason == "error" and part.grammar:
+            raise _refusal("no text can follow the grammar, or it cannot be compiled; give another one")
+        if (tally := self.tallies.get(index)) is None:
+            start = 0 if self._marks.is_closed(output.prompt_token_ids or ()) else None
+            tally = Tally(part.plan.budget, self._marks, start, grammar=part.ends_here, load=part.load)
+            self.tallies[index] = tally
         tokens = completion.token_ids
         before = tally.length if kind == "CUMULATIVE" else 0
         kept = before + tally.add(tokens[before:])
-        over = kept < len(tokens)
-        if over:
+        trimmed = kept < len(tokens)
+        if trimmed:
             completion.token_ids = tokens[:kept]
             if completion.logprobs is not None:
                 completion.logprobs = completion.logprobs[:kept]
         if completion.finish_reason is not None:
-            if tally.cut:
+            if tally.cut or tally.excess:
                 completion.finish_reason, completion.stop_reason = "length", None
             tally.finish = completion.finish_reason
-        return tally, over
+        return tally, trimmed
+
+
+@dataclass
+class _Part:
+    """One prompt of a request, and the engine that it is for. `first` is the number of its first choice; `ids` are the
+    prompt's tokens, None where they are not known, and `closed` whether they have closed the thought."""
+
+    plan: Plan
+    engine: Any
+    generate: Generate
+    prompt: Any
+    sampling: Any
+    options: dict[str, Any]
+    first: int
+    ids: Sequence[int] | None
+    closed: bool | None
+    load: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def grammar(self) -> bool:
+        return self.sampling.structured_outputs is not None
+
+    @property
+    def ends_here(self) -> bool:
+        """Whether a grammar would reject the end-of-text after s tokens."""
+        return self.grammar and self.plan.budget.solution is not None
+
+    @property
+    def ruled(self) -> bool:
+        """Whether a stop rule ends the thought."""
+        return self.plan.rule is not None and self.ids is not None and not self.closed
+
+
+@dataclass
+class _Choice:
+    """What a client has of a choice, and its `last` completion, where it is sent as a whole."""
+
+    ids: list[int] = field(default_factory=list)
+    text: str = ""
+    logprobs: list[Any] = field(default_factory=list)
+    over: bool = False
+    last: Any = None
+
+    def add(self, completion: Any, is_delta: bool, tokenizer: Any = None) -> None:
+        """Takes a completion, whose text is decoded anew by the tokenizer that is given."""
+        if not is_delta:
+            self.ids, self.text, self.logprobs = [], "", []
+        self.ids += completion.token_ids
+        self.logprobs += completion.logprobs or ()
+        if tokenizer is not None:
+            completion.text = tokenizer.decode(self.ids, skip_special_tokens=True)[len(self.text) :]
+        self.text += completion.text
+        self.over = completion.finish_reason is not None
+
+    def become(self, completion: Any) -> None:
+        """Leaves the whole in the newest completion."""
+        completion.token_ids, completion.text, self.last = self.ids, self.text, completion
+        completion.logprobs = completion.logprobs and self.logprobs
 
 
 def _refusal(sentence: str) -> ValueError:
