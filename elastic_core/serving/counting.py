@@ -11,7 +11,7 @@ from contextlib import aclosing
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any
 
 from elastic_core.budget import Budget
@@ -156,9 +156,7 @@ class Count:
     ) -> AsyncGenerator[Any, None]:
         """What the engine yields for one prompt, counted. It is called for a request's prompts in their order. Raises
         vLLM's refusal, here or with the first output."""
-        ids = prompt.get("prompt_token_ids") if isinstance(prompt, dict) else None
-        closed = None if ids is None else self._marks.is_closed(ids)
-        part = _Part(self._plan, engine, generate, prompt, sampling, options, self._num_choices, ids, closed)
+        part = _Part(self._plan, engine, generate, prompt, sampling, options, self._num_choices, self._marks)
         self._num_choices += sampling.n
         self._check(part)
         return self._outputs(part) if self._admission is None else self._admitted(part, self._admission)
@@ -206,7 +204,7 @@ class Count:
                     f"the budget {plan.budget} does not fit the context: it takes {plan.room} tokens after the prompt, "
                     f"which leaves {left}; ask for a smaller one"
                 )
-        elif part.grammar and plan.budget.solution is not None:
+        elif part.ends_here:
             # A grammar that began with the thought would reject the forced end of it.
             config = engine.vllm_config.structured_outputs_config
             if not config.reasoning_parser or config.enable_in_reasoning:
@@ -240,14 +238,9 @@ class Count:
             over(part.plan, tallies, answered)
 
     def _outputs(self, part: _Part) -> AsyncGenerator[Any, None]:
-        plan, options = part.plan, part.options
         if part.ruled:
             return self._ruled(part)
-        if plan.budget == UNLIMITED_BUDGET:
-            return self._counted(part)
-        if part.ends_here and "reasoning_ended" in options:  # vLLM says yes where the thought is hidden.
-            part.options = {**options, "reasoning_ended": part.closed}
-        return self._kept(part)
+        return self._counted(part) if part.plan.budget == UNLIMITED_BUDGET else self._kept(part)
 
     def _limited(self, part: _Part) -> Any:
         """A copy of vLLM's sampling parameters with what its processor reads of the budget, and with ends that hold
@@ -310,11 +303,13 @@ class Count:
 
     async def _kept(self, part: _Part) -> AsyncGenerator[Any, None]:
         """Outputs under a budget. A choice that has more ends here, and so does one that is full under a grammar."""
-        limited = self._limited(part)
+        limited, options = self._limited(part), part.options
         kind, is_merged = limited.output_kind.name, limited.output_kind is not part.sampling.output_kind
+        if part.ends_here and "reasoning_ended" in options:  # vLLM says yes where the thought is hidden.
+            options = {**options, "reasoning_ended": part.closed}
         choices: dict[int, _Choice] = {}
         prompt_logprobs = None
-        outputs = part.generate(part.prompt, limited, **part.options)
+        outputs = part.generate(part.prompt, limited, **options)
         async with aclosing(outputs):
             async for output in outputs:
                 prompt_logprobs = prompt_logprobs or output.prompt_logprobs  # Only in the first one.
@@ -327,12 +322,10 @@ class Count:
                     # Trimmed text is of tokens that are not the response's as well; a cut's end-of-text has none.
                     retold = self._tokenizer if trimmed and (tally.excess or part.ends_here) else None
                     choice.add(completion, kind == "DELTA", retold)
-                    if is_merged:
-                        choice.become(completion)
                 output.finished = len(choices) == limited.n and all(choice.over for choice in choices.values())
                 if is_merged and output.finished:
                     output.prompt_logprobs = prompt_logprobs
-                    output.outputs = [choices[index].last for index in sorted(choices)]
+                    output.outputs = [choices[index].whole() for index in sorted(choices)]
                 if output.outputs and (output.finished or not is_merged):
                     yield output
                 if output.finished:
@@ -342,7 +335,7 @@ class Count:
         """Count what is new in a completion, and leave in it what belongs to the response. Returns the choice's tally,
         and whether something was taken out."""
         index = part.first + completion.index
-        if completion.finish_reason == "error" and part.grammar:
+        if completion.finish_reason == "error" and part.sampling.structured_outputs is not None:
             raise _refusal("no text can follow the grammar, or it cannot be compiled; give another one")
         if (tally := self.tallies.get(index)) is None:
             start = 0 if self._marks.is_closed(output.prompt_token_ids or ()) else None
@@ -365,8 +358,7 @@ class Count:
 
 @dataclass
 class _Part:
-    """One prompt of a request, and the engine that it is for. `first` is the number of its first choice; `ids` are the
-    prompt's tokens, None where they are not known, and `closed` whether they have closed the thought."""
+    """One prompt of a request, and the engine that it is for. `first` is the number of its first choice."""
 
     plan: Plan
     engine: Any
@@ -375,18 +367,23 @@ class _Part:
     sampling: Any
     options: dict[str, Any]
     first: int
-    ids: Sequence[int] | None
-    closed: bool | None
+    marks: Marks
     load: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def grammar(self) -> bool:
-        return self.sampling.structured_outputs is not None
+    def ids(self) -> Sequence[int] | None:
+        """The prompt's tokens, None where they are not known."""
+        return self.prompt.get("prompt_token_ids") if isinstance(self.prompt, dict) else None
+
+    @cached_property
+    def closed(self) -> bool | None:
+        """Whether the prompt has closed the thought."""
+        return None if self.ids is None else self.marks.is_closed(self.ids)
 
     @property
     def ends_here(self) -> bool:
         """Whether a grammar would reject the end-of-text after s tokens."""
-        return self.grammar and self.plan.budget.solution is not None
+        return self.sampling.structured_outputs is not None and self.plan.budget.solution is not None
 
     @property
     def ruled(self) -> bool:
@@ -396,10 +393,10 @@ class _Part:
 
 @dataclass
 class _Choice:
-    """What a client has of a choice, and its `last` completion, where it is sent as a whole."""
+    """What a client has of a choice, and its `last` completion; `over` when that was its end."""
 
     ids: list[int] = field(default_factory=list)
-    text: str = ""
+    texts: list[str] = field(default_factory=list)
     logprobs: list[Any] = field(default_factory=list)
     over: bool = False
     last: Any = None
@@ -407,18 +404,19 @@ class _Choice:
     def add(self, completion: Any, is_delta: bool, tokenizer: Any = None) -> None:
         """Takes a completion, whose text is decoded anew by the tokenizer that is given."""
         if not is_delta:
-            self.ids, self.text, self.logprobs = [], "", []
+            self.ids, self.texts, self.logprobs = [], [], []
         self.ids += completion.token_ids
         self.logprobs += completion.logprobs or ()
         if tokenizer is not None:
-            completion.text = tokenizer.decode(self.ids, skip_special_tokens=True)[len(self.text) :]
-        self.text += completion.text
-        self.over = completion.finish_reason is not None
+            completion.text = tokenizer.decode(self.ids, skip_special_tokens=True)[sum(map(len, self.texts)) :]
+        self.texts.append(completion.text)
+        self.last, self.over = completion, completion.finish_reason is not None
 
-    def become(self, completion: Any) -> None:
-        """Leaves the whole in the newest completion."""
-        completion.token_ids, completion.text, self.last = self.ids, self.text, completion
-        completion.logprobs = completion.logprobs and self.logprobs
+    def whole(self) -> Any:
+        """The last completion, with all that came before."""
+        self.last.token_ids, self.last.text = self.ids, "".join(self.texts)
+        self.last.logprobs = None if self.last.logprobs is None else self.logprobs
+        return self.last
 
 
 def _refusal(sentence: str) -> ValueError:

@@ -3,12 +3,15 @@ refused, and what an engine draws beyond one all the same is ended, kept from th
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from elastic_core.models.special_tokens import chat_prompt, load_markers
@@ -205,3 +208,33 @@ def test_a_schema_that_no_text_can_follow_is_refused_in_every_apis_words(server:
     without: dict[str, Any] = {"prompt": closed, "vllm_xargs": {}, "max_tokens": 60}
     assert post(server, "completions", structured_outputs={"json": schema}, **without).status_code == 400
     assert post(server, tools=[CALL], tool_choice="required").status_code == 400
+
+
+async def half_sent(port: int, size: int) -> tuple[asyncio.StreamWriter, bytes]:
+    """A connection whose body lacks its last byte, and the server's answer as far as there is one."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = f"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {size + 1}\r\n\r\n"
+    with suppress(ConnectionError):  # It is closed while the rest is sent.
+        writer.write(head.encode() + b" " * size)
+        await writer.drain()
+    with suppress(ConnectionError, TimeoutError):
+        return writer, await asyncio.wait_for(reader.read(12), 2)
+    return writer, b""
+
+
+def test_bodies_that_are_half_sent_hold_no_more_than_there_is_for_all(server: str) -> None:
+    port = int(server.rpartition(":")[2])
+    (process,) = {each.pid for each in psutil.net_connections("tcp") if each.laddr.port == port and not each.raddr}
+    before = psutil.Process(process).memory_info().rss
+
+    async def run() -> list[bytes]:
+        found = await asyncio.gather(*(half_sent(port, 31 * 2**20) for _ in range(40)))
+        assert psutil.Process(process).memory_info().rss - before < 600 * 2**20
+        response = await asyncio.to_thread(post, server)
+        assert response.status_code == 200
+        for writer, _ in found:
+            writer.close()
+        return [answer for _, answer in found]
+
+    answers = asyncio.run(run())
+    assert sum(answer == b"" for answer in answers) <= 8 and {*answers} <= {b"", b"HTTP/1.1 503"}
