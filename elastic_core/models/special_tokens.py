@@ -111,8 +111,8 @@ class ChatTemplateFailed(UserError, ValueError):
 
 
 def render(tokenizer: Any, messages: Sequence[Any], **options: Any) -> Any:
-    """What the chat template makes of messages, as `apply_chat_template` with its `options`. ChatTemplateFailed names
-    the model and what its template said, as where it has no place for a system prompt."""
+    """Apply the chat template to messages, with `options` of `apply_chat_template`. ChatTemplateFailed names the model
+    and the template's error, such as one that refuses a system prompt."""
     if not tokenizer.chat_template:
         raise ChatTemplateFailed(f"{tokenizer.name_or_path}: the tokenizer has no chat template")
     try:

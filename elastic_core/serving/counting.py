@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any
 
-from elastic_core.budget import Budget
 from elastic_core.engines.budgets.parameters import CLOSED, DROP_ONE, ROOM, SOLUTION, THINK
 from elastic_core.models.marks import Marks
 from elastic_core.models.special_tokens import Markers
 from elastic_core.serving.requests import UNLIMITED_BUDGET, Plan
 from elastic_core.serving.ruled import Response, refused
+from elastic_core.serving.tally import Tally
 
 if TYPE_CHECKING:
     from elastic_core.serving.admission import Admission
@@ -48,82 +48,6 @@ def watch(engine: Any) -> None:
 
     counted.is_counted = True  # type: ignore[attr-defined]
     engine.generate = counted
-
-
-@dataclass
-class Tally:
-    """Tokens of one choice, counted as in a trajectory of `separate`: sampled ones of the thinking, with the model's
-    own think-end, and of the solution; a think-end that was forced; and all of these. `excess` tokens were drawn beyond
-    the budget, which is the engine's fault, and belong to no response. `solution_start` is None while the thought is
-    open; `cut` is whether the solution was ended after s tokens, which the engine does unless a `grammar` forbids it;
-    `load` is what the client is told of the server's load, and `rule` what its stop rule did."""
-
-    budget: Budget
-    marks: Marks
-    solution_start: int | None
-    thinking: int = 0
-    solution: int = 0
-    forced: int = 0
-    length: int = 0
-    excess: int = 0
-    cut: bool = False
-    grammar: bool = False
-    finish: str | None = None
-    load: Mapping[str, Any] = field(default_factory=dict)
-    rule: Mapping[str, Any] = field(default_factory=dict)
-    _last: int | None = None
-    _thought: list[int] = field(default_factory=list)
-    _closing: tuple[int, ...] = ()
-
-    def add(self, tokens: Sequence[int]) -> int:
-        """Count new tokens. Returns how many of them belong to the response: all but a cut's end-of-text, and what is
-        beyond the budget."""
-        for i, token in enumerate(tokens):
-            if self.solution_start is None and self.length == self.budget.think:
-                self._closing = self.marks.closing(self._thought)
-                self.solution_start = None if self._closing else self.length
-            if self.solution_start is None:
-                if self._closing and token != self._closing[self.forced]:
-                    self.excess += len(tokens) - i
-                    return i
-                self._think(token)
-            elif self.length - self.solution_start == self.budget.solution:
-                self.cut = True
-                if not self.grammar:
-                    self.excess += len(tokens) - i - (token in self.marks.end_of_text)
-                return i
-            else:
-                self.solution += 1
-            self.length += 1
-            self._last = token
-        return len(tokens)
-
-    def _think(self, token: int) -> None:
-        """Count a token before the solution: one that the model chose, or one of those that close the thought at t."""
-        if self._closing:
-            self.forced += 1
-            if self.forced == len(self._closing):
-                self.solution_start = self.length + 1
-            return
-        self._thought.append(token)
-        self.thinking += 1
-        if token in self.marks.stop:
-            self.solution_start = self.marks.end(self._thought, self.length)
-
-    @property
-    def thought(self) -> str:
-        """How the thought ended: closed by the model, forced at t, end_of_text where the model ended its response
-        inside, not_applicable where the prompt had closed it, unfinished where something else ended the response."""
-        if self.solution_start is not None:
-            own = not self.forced or self.marks.rest_of_end(self._thought)
-            return "not_applicable" if not self.solution_start else "closed" if own else "forced"
-        ended = self.finish == "stop" and self._last in self.marks.end_of_text
-        return "end_of_text" if ended else "unfinished"
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether the solution filled its budget and did not end there by itself."""
-        return self.cut or (self.finish == "length" and self.solution == self.budget.solution)
 
 
 class Count:
@@ -193,7 +117,7 @@ class Count:
         return self.plan
 
     def _check(self, part: _Part) -> None:
-        """Raises the refusal of what a budget cannot be kept with."""
+        """Raise vLLM's refusal of settings that exclude the budget."""
         plan, sampling, engine = part.plan, part.sampling, part.engine
         if part.ruled:
             if name := refused(sampling):
@@ -216,8 +140,8 @@ class Count:
                 raise _refusal(f"n is {sampling.n} with structured output and a budget; ask {sampling.n} times")
 
     async def _admitted(self, part: _Part, admission: Admission) -> AsyncGenerator[Any, None]:
-        """The outputs with as much thought as the load leaves, once there is a place for them. What vLLM refuses is no
-        load, so it is checked before it counts."""
+        """Outputs with as much thought as the load leaves, once there is a place for them. vLLM checks the request
+        first: a refused one is no load."""
         engine, sampling = part.engine, part.sampling
         checked = sampling if part.ruled else self._limited(part)
         name, tasks = part.options["request_id"], await engine.get_supported_tasks()
@@ -243,8 +167,8 @@ class Count:
         return self._counted(part) if part.plan.budget == UNLIMITED_BUDGET else self._kept(part)
 
     def _limited(self, part: _Part) -> Any:
-        """A copy of vLLM's sampling parameters with what its processor reads of the budget, and with ends that hold
-        whatever the engine makes of a token that is forced."""
+        """Copy vLLM's sampling parameters, with the budget for the processor, and limits that hold even if the engine
+        ignores a forced token."""
         budget, limited = part.plan.budget, copy(part.sampling)
         if budget == UNLIMITED_BUDGET:
             return limited
@@ -294,17 +218,17 @@ class Count:
 
     async def _counted(self, part: _Part) -> AsyncGenerator[Any, None]:
         """Outputs without a limit."""
-        outputs, kind = part.generate(part.prompt, part.sampling, **part.options), part.sampling.output_kind.name
+        outputs = part.generate(part.prompt, part.sampling, **part.options)
         async with aclosing(outputs):  # The engine stops when the client has left.
             async for output in outputs:
                 for completion in output.outputs:
-                    self._add(part, output, completion, kind)
+                    self._add(part, output, completion)
                 yield output
 
     async def _kept(self, part: _Part) -> AsyncGenerator[Any, None]:
         """Outputs under a budget. A choice that has more ends here, and so does one that is full under a grammar."""
         limited, options = self._limited(part), part.options
-        kind, is_merged = limited.output_kind.name, limited.output_kind is not part.sampling.output_kind
+        is_merged = limited.output_kind is not part.sampling.output_kind
         if part.ends_here and "reasoning_ended" in options:  # vLLM says yes where the thought is hidden.
             options = {**options, "reasoning_ended": part.closed}
         choices: dict[int, _Choice] = {}
@@ -315,23 +239,23 @@ class Count:
                 prompt_logprobs = prompt_logprobs or output.prompt_logprobs  # Only in the first one.
                 output.outputs = [each for each in output.outputs if not choices.setdefault(each.index, _Choice()).over]
                 for completion in output.outputs:
-                    choice, (tally, trimmed) = choices[completion.index], self._add(part, output, completion, kind)
+                    tally, trimmed = self._add(part, output, completion)
                     full = tally.solution_start is not None and tally.solution == part.plan.budget.solution
                     if completion.finish_reason is None and (tally.excess or (part.ends_here and full)):
                         tally.finish = completion.finish_reason = "length"
                     # Trimmed text is of tokens that are not the response's as well; a cut's end-of-text has none.
                     retold = self._tokenizer if trimmed and (tally.excess or part.ends_here) else None
-                    choice.add(completion, kind == "DELTA", retold)
+                    choices[completion.index].add(completion, retold)
                 output.finished = len(choices) == limited.n and all(choice.over for choice in choices.values())
                 if is_merged and output.finished:
                     output.prompt_logprobs = prompt_logprobs
-                    output.outputs = [choices[index].whole() for index in sorted(choices)]
+                    output.outputs = [choices[index].merged() for index in sorted(choices)]
                 if output.outputs and (output.finished or not is_merged):
                     yield output
                 if output.finished:
                     return
 
-    def _add(self, part: _Part, output: Any, completion: Any, kind: str) -> tuple[Tally, bool]:
+    def _add(self, part: _Part, output: Any, completion: Any) -> tuple[Tally, bool]:
         """Count what is new in a completion, and leave in it what belongs to the response. Returns the choice's tally,
         and whether something was taken out."""
         index = part.first + completion.index
@@ -341,9 +265,8 @@ class Count:
             start = 0 if self._marks.is_closed(output.prompt_token_ids or ()) else None
             tally = Tally(part.plan.budget, self._marks, start, grammar=part.ends_here, load=part.load)
             self.tallies[index] = tally
-        tokens = completion.token_ids
-        before = tally.length if kind == "CUMULATIVE" else 0
-        kept = before + tally.add(tokens[before:])
+        tokens = completion.token_ids  # Each output has what is new since the one before.
+        kept = tally.add(tokens)
         trimmed = kept < len(tokens)
         if trimmed:
             completion.token_ids = tokens[:kept]
@@ -393,7 +316,7 @@ class _Part:
 
 @dataclass
 class _Choice:
-    """What a client has of a choice, and its `last` completion; `over` when that was its end."""
+    """A choice as sent so far: its `last` completion, and `over` once that one ended it."""
 
     ids: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
@@ -401,10 +324,8 @@ class _Choice:
     over: bool = False
     last: Any = None
 
-    def add(self, completion: Any, is_delta: bool, tokenizer: Any = None) -> None:
-        """Takes a completion, whose text is decoded anew by the tokenizer that is given."""
-        if not is_delta:
-            self.ids, self.texts, self.logprobs = [], [], []
+    def add(self, completion: Any, tokenizer: Any = None) -> None:
+        """Append a completion; a tokenizer decodes its text anew."""
         self.ids += completion.token_ids
         self.logprobs += completion.logprobs or ()
         if tokenizer is not None:
@@ -412,8 +333,8 @@ class _Choice:
         self.texts.append(completion.text)
         self.last, self.over = completion, completion.finish_reason is not None
 
-    def whole(self) -> Any:
-        """The last completion, with all that came before."""
+    def merged(self) -> Any:
+        """The last completion, with all before it."""
         self.last.token_ids, self.last.text = self.ids, "".join(self.texts)
         self.last.logprobs = None if self.last.logprobs is None else self.logprobs
         return self.last

@@ -246,12 +246,10 @@ class _Sender:
         (_ANSWERED if is_seen or not self._plan.counted else _ABANDONED).labels(level).inc()
         for tally in tallies:
             _OVER.labels(level).inc(tally.excess > 0)
-            _TOKENS.labels(level, "excess").inc(tally.excess)
             _FORCED.labels(level).inc(tally.forced)
             _CUT.labels(level).inc(tally.is_cut)
-            _TOKENS.labels(level, "thinking").inc(tally.thinking)
-            _TOKENS.labels(level, "solution").inc(tally.solution)
-            _TOKENS.labels(level, "forced").inc(tally.forced)
+            for phase in ("thinking", "solution", "forced", "excess"):
+                _TOKENS.labels(level, phase).inc(getattr(tally, phase))
             if tally.rule:
                 _TOKENS.labels(level, "probes").inc(tally.rule["probe_tokens"])
                 _TOKENS.labels(level, "wasted").inc(tally.rule["wasted_tokens"])

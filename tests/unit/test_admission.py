@@ -13,10 +13,11 @@ from prometheus_client import REGISTRY
 from elastic_core.budget import Budget
 from elastic_core.serving import admission
 from elastic_core.serving.admission import Admission
-from elastic_core.serving.counting import CURRENT, Count, Tally, watch
+from elastic_core.serving.counting import CURRENT, Count, watch
 from elastic_core.serving.load import Controller
 from elastic_core.serving.middleware import Budgets
 from elastic_core.serving.requests import Plan
+from elastic_core.serving.tally import Tally
 from tests.unit.test_load import GOAL, STEPS
 from tests.unit.test_serving_law import END, MARKERS, MARKS, PROMPT, WORD
 from tests.unit.test_serving_requests import TOKENIZER, App, Engine, Kind, SamplingParams, body, call, start

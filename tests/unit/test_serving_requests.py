@@ -22,12 +22,13 @@ from elastic_core.budget import Budget
 from elastic_core.engines.base import drive
 from elastic_core.engines.budgets.parameters import validate
 from elastic_core.engines.budgets.processor import Progress
-from elastic_core.serving.counting import CURRENT, Count, Tally, watch
+from elastic_core.serving.counting import CURRENT, Count, watch
 from elastic_core.serving.dialects import Refused
 from elastic_core.serving.middleware import SMALL_BYTES, Budgets, _Bodies
 from elastic_core.serving.replies import Reply
 from elastic_core.serving.requests import VARIABLE, Plan, ServeConfiguration, parse
 from elastic_core.serving.requests import plan as plan_with
+from elastic_core.serving.tally import Tally
 from elastic_core.strategies import STRATEGIES, Sampling
 from elastic_core.trajectory import ThinkFinish
 from tests.scripted import ScriptedEngine
@@ -240,7 +241,6 @@ def test_tokens_are_counted_as_separate_counts_them(stream: list[int], budget: B
 class Kind(Enum):
     """vLLM's kinds of output."""
 
-    CUMULATIVE = auto()
     DELTA = auto()
     FINAL_ONLY = auto()
 
@@ -285,7 +285,7 @@ class Engine:
         start = 0
         try:
             for end in ends:
-                ids = tokens[start if kind is Kind.DELTA else 0 : end]
+                ids = tokens[start:end]
                 start = end
                 completion = SimpleNamespace(
                     index=index,
@@ -341,14 +341,14 @@ def test_a_stream_says_what_the_whole_response_says(stream: list[int], budget: B
         count, seen = counted(Engine(output, size, finish), budget, kind)
         (tally,) = count.tallies.values()
         completions = [each.outputs[0] for each in seen]
-        ids = [i for each in completions for i in each.token_ids] if kind is Kind.DELTA else completions[-1].token_ids
+        ids = [i for each in completions for i in each.token_ids]
         assert list(ids) == output[: tally.length]
         assert len(completions[-1].logprobs) == len(completions[-1].token_ids)
         assert (completions[-1].finish_reason, completions[-1].stop_reason) == (
             ("length", None) if tally.cut else (finish, 3)
         )
         told.append(count.told())
-    assert told[0] == told[1] == told[2]
+    assert told[0] == told[1]
     assert told[0]["budget"] == str(budget)
 
 
@@ -363,10 +363,9 @@ def test_under_a_grammar_the_response_ends_after_s_tokens(stream: list[int], sol
         engine = Engine(output, size, "stop")
         count, seen = counted(engine, budget, kind, grammar=True)
         completions = [each.outputs[0] for each in seen]
-        ids = [i for each in completions for i in each.token_ids] if kind is Kind.DELTA else completions[-1].token_ids
-        texts = [each.text for each in completions]
+        ids = [i for each in completions for i in each.token_ids]
         assert list(ids) == expected
-        assert ("".join(texts) if kind is Kind.DELTA else texts[-1]) == TOKENIZER.decode(expected, True)
+        assert "".join(each.text for each in completions) == TOKENIZER.decode(expected, True)
         assert completions[-1].finish_reason == "length" and seen[-1].finished and engine.is_closed
         assert len(seen) == 1 or kind is not Kind.FINAL_ONLY
         (told,) = count.tallies.values()
@@ -386,16 +385,14 @@ def test_an_engine_that_goes_on_beyond_a_budget_is_stopped_and_what_it_drew_is_c
         count, seen = counted(engine, budget, kind)
         (tally,) = count.tallies.values()
         completions = [each.outputs[0] for each in seen]
-        ids = [i for each in completions for i in each.token_ids] if kind is Kind.DELTA else completions[-1].token_ids
+        ids = [i for each in completions for i in each.token_ids]
         shown.append(list(ids))
         assert tally.length == len(ids) and list(ids) == drawn[: len(ids)]
         assert tally.thinking <= (len(drawn) if budget.think is None else budget.think)
         assert tally.solution <= (len(drawn) if budget.solution is None else budget.solution)
         if tally.excess:
             assert (tally.finish, completions[-1].finish_reason, seen[-1].finished) == ("length", "length", True)
-            assert len("".join(each.text for each in completions) if kind is Kind.DELTA else completions[-1].text) == (
-                len(ids)
-            )
+            assert "".join(each.text for each in completions) == TOKENIZER.decode(ids, True)
             assert engine.is_closed and count.told()["excess_tokens"] == tally.excess
             asked = engine.asked[0]
             if budget.total is None:  # A response that is not streamed is looked at meanwhile.
@@ -404,7 +401,7 @@ def test_an_engine_that_goes_on_beyond_a_budget_is_stopped_and_what_it_drew_is_c
                 assert asked.max_tokens == budget.total + MARKS.max_forced + 1
         else:
             assert tally.length + tally.cut == len(drawn)
-    assert shown[0] == shown[1] == shown[2]
+    assert shown[0] == shown[1]
 
 
 def test_a_client_cannot_have_a_budget_looked_at_more_rarely() -> None:

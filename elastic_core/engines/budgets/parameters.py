@@ -72,8 +72,8 @@ def _tokens(key: str, value: Any, least: int) -> int | None:
 
 
 def _require_float32(sampling: Any) -> None:
-    """Refuse a number that is 0, infinite or not exact in float32, in which vLLM computes: a penalty may then make NaN
-    of every logit, also where a token is forced."""
+    """Refuse numbers outside the range of float32, in which vLLM computes: there a penalty is 0 or infinite, and makes
+    NaN of every logit, also in a row with a forced token."""
     fields = {name: getattr(sampling, name) for name in sampling.__struct_fields__}
     fields |= {f"logit_bias of {token}": value for token, value in (sampling.logit_bias or {}).items()}
     for name, value in fields.items():
