@@ -20,6 +20,7 @@ from typing import Any, TypedDict
 import numpy as np
 import polars as pl
 
+from elastic_core.models.special_tokens import render
 from elastic_core.system.fingerprint import hash_value
 
 _PLACEHOLDER = re.compile(r"\{(question|starter_code)\}")
@@ -114,12 +115,13 @@ class LengthSummary(TypedDict):
 
 
 def prompt_lengths(tokenizer: Any, prompts: Sequence[str]) -> np.ndarray:
-    """Tokens of each prompt, `len(chat_prompt(tokenizer, prompt))`, on all cores: shape (prompts,), int64. A
-    transformers tokenizer without a chat template is a ValueError."""
+    """Tokens of each prompt, `len(chat_prompt(tokenizer, prompt))`, on all cores: shape (prompts,), int64. Raises as
+    `render`."""
     lengths: list[int] = []
     with _parallel_tokenizers():
         for chunk in _chunks(prompts):
-            ids = tokenizer.apply_chat_template(
+            ids = render(
+                tokenizer,
                 [[{"role": "user", "content": prompt}] for prompt in chunk],
                 add_generation_prompt=True,
                 return_dict=False,

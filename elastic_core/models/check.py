@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from elastic_core.errors import UserError, first_line
-from elastic_core.models.special_tokens import load_markers
+from elastic_core.models.special_tokens import ChatTemplateFailed, load_markers
 from elastic_core.system.fingerprint import tokenizer_fingerprint
 
 _LOGIT_SCALES = {"final_logit_softcapping": None, "logit_scale": 1, "logits_scaling": 1, "lm_head_multiplier": 1}
@@ -55,6 +55,8 @@ def require_usable(
         reason = first_line(error).rstrip(".").removeprefix(f"{checkpoint}: ")
         if reason.endswith("no chat template"):
             raise UserError(f"{name}: {reason}; give the model's instruction-tuned version, which has one") from None
+        if isinstance(error, ChatTemplateFailed):
+            raise UserError(f"{name}: {reason}; correct it, in chat_template.jinja or tokenizer_config.json") from None
         raise UserError(
             f"{name}: {reason}, so there is no thought to put a budget on; give a reasoning model, or make a "
             f"checkpoint that has what is missing: elastic model prepare {name} --to DIR"

@@ -17,7 +17,7 @@ from typing import Any
 from elastic_core.errors import UserError, first_line
 from elastic_core.models import files as model_files
 from elastic_core.models.files import let_others_read
-from elastic_core.models.special_tokens import chat_text, load_markers
+from elastic_core.models.special_tokens import chat_text, load_markers, render
 from elastic_core.system.files import replacing_directory
 
 THINK, THINK_END = "<think>", "</think>"
@@ -74,6 +74,7 @@ def prepare(model: str, to: Path, think: str | None = None, think_end: str | Non
     former = _former_names(model, tokenizer, think, think_end)
     with replacing_directory(to) as directory:
         tokenizer = _with_markers(tokenizer, former, directory)
+        tokenizer.name_or_path = model  # What messages call it.
         _embed(network, tokenizer, [tokenizer.convert_tokens_to_ids(marker) for marker in former])
         _end_text(model, network, tokenizer)
         # The generation prompt is to end in `<think>` and a newline, if it does not end in `<think>` already.
@@ -220,7 +221,7 @@ def _end_text(model: str, network: Any, tokenizer: Any) -> None:
     """What the chat template writes after a response becomes the end-of-text of tokenizer and configurations."""
     response = "The answer is 2."
     messages = [{"role": "user", "content": "1+1=?"}, {"role": "assistant", "content": response}]
-    after = tokenizer.apply_chat_template(messages, tokenize=False).rpartition(response)[2].lstrip()
+    after = render(tokenizer, messages, tokenize=False).rpartition(response)[2].lstrip()
     found = [token.content for token in tokenizer.added_tokens_decoder.values() if after.startswith(token.content)]
     end = max(found, key=len, default=tokenizer.eos_token)
     if end is None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
+from elastic_core.errors import UserError, first_line
 from elastic_core.models.families import OWN_FILE, THINK, Thought, read_thought, thoughts
 from elastic_core.models.marks import Marks
 
@@ -105,18 +106,33 @@ def load_markers(model: str | Path, thinks: bool = True) -> tuple[Any, Markers]:
     return tokenizer, resolve_markers(tokenizer, tuple(ends), thinks, read_thought(own) if own.is_file() else None)
 
 
-def chat_prompt(tokenizer: Any, question: str) -> tuple[int, ...]:
-    """Prompt token ids of one user message through the chat template; ValueError when the tokenizer has none."""
+class ChatTemplateFailed(UserError, ValueError):
+    """A model's chat template cannot be read, or raises."""
+
+
+def render(tokenizer: Any, messages: Sequence[Any], **options: Any) -> Any:
+    """Apply the chat template to messages, with `options` of `apply_chat_template`. ChatTemplateFailed names the model
+    and the template's error, such as one that refuses a system prompt."""
     if not tokenizer.chat_template:
-        raise ValueError(f"{tokenizer.name_or_path}: the tokenizer has no chat template")
+        raise ChatTemplateFailed(f"{tokenizer.name_or_path}: the tokenizer has no chat template")
+    try:
+        return tokenizer.apply_chat_template(messages, **options)
+    except Exception as error:  # A template is a program of whoever made the model.
+        line = getattr(error, "lineno", None)  # Of a syntax error.
+        said = f"{type(error).__name__}: {first_line(error)}" + (f" (line {line})" if line else "")
+        raise ChatTemplateFailed(f"{tokenizer.name_or_path}: its chat template cannot be used: {said}") from error
+
+
+def chat_prompt(tokenizer: Any, question: str) -> tuple[int, ...]:
+    """Prompt token ids of one user message through the chat template; raises as `render`."""
     messages = [{"role": "user", "content": question}]
-    return tuple(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False))
+    return tuple(render(tokenizer, messages, add_generation_prompt=True, tokenize=True, return_dict=False))
 
 
 def chat_text(tokenizer: Any, question: str) -> str:
-    """The text of `chat_prompt`, of a tokenizer that has a chat template."""
+    """The text of `chat_prompt`; raises as `render`."""
     messages = [{"role": "user", "content": question}]
-    text: str = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    text: str = render(tokenizer, messages, add_generation_prompt=True, tokenize=False)
     return text
 
 

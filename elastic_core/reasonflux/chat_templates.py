@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from elastic_core.errors import UserError
-from elastic_core.models.special_tokens import chat_text
+from elastic_core.models.special_tokens import chat_text, render
 
 OWN = "own"  # name of the tokenizer's own template, beside those of CHAT_TEMPLATES
 _THOUGHT = "<think>\nOne and one.\n</think>\n\n"
@@ -151,13 +151,8 @@ def own_template(tokenizer: Any) -> OwnTemplate:
 
 
 def _rendered(tokenizer: Any, question: str, system: str = "") -> str:
-    from jinja2 import TemplateError
-
     messages = [{"role": "user", "content": question}, {"role": "assistant", "content": _RESPONSE}]
     if system:
         messages.insert(0, {"role": "system", "content": system})
-    try:
-        text: str = tokenizer.apply_chat_template(messages, tokenize=False)
-    except TemplateError as error:  # Templates refuse what they have no place for, such as a system prompt.
-        raise UserError(f"{tokenizer.name_or_path}: its chat template refuses a conversation: {error}") from None
+    text: str = render(tokenizer, messages, tokenize=False)
     return text

@@ -22,7 +22,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elastic_core.models.special_tokens import Markers, chat_prompt, chat_text
+from elastic_core.models.special_tokens import Markers, chat_prompt, chat_text, render
 from elastic_core.reasonflux.library import Template
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Guide:
         """What the chat template puts between a reply and the next user message, and between that and its reply."""
         turns = (("user", "?"), ("assistant", _REPLY), ("user", _REQUEST))
         messages = [{"role": role, "content": content} for role, content in turns]
-        rendered = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        rendered = render(self.tokenizer, messages, add_generation_prompt=True, tokenize=False)
         before, _, after = rendered.partition(_REPLY)[2].partition(_REQUEST)
         encode = self.tokenizer.encode
         return tuple(encode(before, add_special_tokens=False)), tuple(encode(after, add_special_tokens=False))

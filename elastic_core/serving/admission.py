@@ -15,10 +15,10 @@ from prometheus_client import Counter, Gauge, Histogram
 from elastic_core.engines.latency import measure_steps
 from elastic_core.engines.vllm import drawn
 from elastic_core.errors import UserError
-from elastic_core.serving.counting import Tally
 from elastic_core.serving.frontier import Point
 from elastic_core.serving.load import Controller, Goal
 from elastic_core.serving.requests import Plan
+from elastic_core.serving.tally import Tally
 from elastic_core.strategies.base import Completion, Generate
 
 _PROMPT_TOKENS, _PROMPTS = 32, 8  # Of the requests that the engine is timed with.
@@ -40,16 +40,14 @@ _LOG = logging.getLogger("uvicorn.error")  # What a server says of itself.
 
 
 class Admission:
-    """Budgets of a server's requests under load; without a goal nothing is lowered."""
+    """Budgets of a server's requests under load."""
 
-    def __init__(self, controller: Controller | None = None) -> None:
+    def __init__(self, controller: Controller) -> None:
         self._controller = controller
 
     @classmethod
-    async def by(cls, engine: Any, goal: Goal | None) -> Admission:
+    async def by(cls, engine: Any, goal: Goal) -> Admission:
         """Of a vLLM engine that has no requests yet. UserError where not even the shortest response keeps the goal."""
-        if goal is None:
-            return cls()
         config = engine.vllm_config
         most = config.scheduler_config.max_num_seqs * config.parallel_config.data_parallel_size
         vocabulary, draw = config.model_config.get_vocab_size(), random.Random(0)
@@ -76,18 +74,18 @@ class Admission:
 
     def most_thought(self) -> int | None:
         """Tokens that the load leaves for the thought of a request that has come; None where there are enough."""
-        return None if self._controller is None else self._controller.most()
+        return self._controller.most()
 
-    def arrive(self, choices: int = 1) -> tuple[asyncio.Event, Callable[[Plan | None, Iterable[Tally], bool], None]]:
-        """A request for so many choices has come. Returns what is set when the engine has a place for it, and what is
-        to be called when it is over: with its plan, None where it was refused, the tokens of its choices, and whether
-        it was answered."""
-        controller, came, place = self._controller, time.monotonic(), asyncio.Event()
-        if controller is None:
-            place.set()
-            return place, lambda plan, tallies, answered: None
+    def arrive(
+        self, choices: int = 1, came: float | None = None
+    ) -> tuple[asyncio.Event, Callable[[Plan, Iterable[Tally], bool], None]]:
+        """Count a request for so many choices that vLLM would not refuse; its client waits since it `came`, by
+        `time.monotonic`. Returns what is set when the engine has a place for it, and what is to be called when it is
+        over: with its plan, the tokens of its choices, and whether it was answered."""
+        controller, now, place = self._controller, time.monotonic(), asyncio.Event()
+        began = now if came is None else came
         turn = controller.turns.turn
-        ticket = controller.arrive(came, choices)
+        ticket = controller.arrive(now, choices)
         if ticket.began is None:
             ticket.begin = place.set
         else:
@@ -95,17 +93,18 @@ class Admission:
         _PRICE.set(controller.allocation.price)
         _TURNS.inc(turn - ticket.turn)
 
-        def over(plan: Plan | None, tallies: Iterable[Tally], answered: bool) -> None:
+        def over(plan: Plan, tallies: Iterable[Tally], answered: bool) -> None:
             now = time.monotonic()
-            governed = plan is not None and answered and not plan.fixed
-            controller.leave(ticket, now, now - came if governed else None, [each.length for each in tallies])
+            governed = answered and not plan.fixed
+            tokens = [each.length + each.excess for each in tallies]
+            controller.leave(ticket, now, now - began if governed else None, tokens)
             _TRIM.set(controller.trim)
             _OUT_OF_REACH.set(not controller.in_reach)
-            if plan is None or not answered:
+            if not answered:
                 return
             if plan.budget.think is not None:
                 _GIVEN.labels(plan.level).observe(plan.budget.think)
-            if controller.goal.latency is not None and now - came <= controller.goal.latency:
+            if controller.goal.latency is not None and now - began <= controller.goal.latency:
                 _IN_TIME.labels(plan.level).inc()
                 _EXPECTED_RIGHT.labels(plan.level).inc(_accuracy(controller.points, plan.budget.think))
 
@@ -113,8 +112,6 @@ class Admission:
 
     def told(self, plan: Plan) -> dict[str, Any]:
         """What a client is told beside its budget."""
-        if self._controller is None:
-            return {}
         why = "fixed" if plan.fixed else "load" if plan.lowered else "asked"
         return {"asked": str(plan.asked), "why": why, "price": self._controller.allocation.price}
 

@@ -1,6 +1,7 @@
 """Tokens of responses, counted where vLLM's engine hands them out: the same for every API that is in front of it.
 
-Here too ends what a logits processor cannot end: a solution under a grammar, which would reject a forced end-of-text.
+A response that has more than its budget ends here: a solution under a grammar, which would reject a forced end-of-text,
+and whatever an engine draws though a token was forced.
 """
 
 from __future__ import annotations
@@ -8,19 +9,25 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from contextvars import ContextVar
+from copy import copy
 from dataclasses import dataclass, field
-from functools import wraps
-from typing import Any
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any
 
-from elastic_core.budget import Budget
 from elastic_core.engines.budgets.parameters import CLOSED, DROP_ONE, ROOM, SOLUTION, THINK
 from elastic_core.models.marks import Marks
 from elastic_core.models.special_tokens import Markers
 from elastic_core.serving.requests import UNLIMITED_BUDGET, Plan
 from elastic_core.serving.ruled import Response, refused
+from elastic_core.serving.tally import Tally
+
+if TYPE_CHECKING:
+    from elastic_core.serving.admission import Admission
 
 Generate = Callable[..., AsyncGenerator[Any, None]]  # `generate` of vLLM's engine.
 CURRENT: ContextVar[Count] = ContextVar("elastic_count")  # Of the HTTP request that is being answered.
+_INTERVAL = 64  # Tokens after which a response that is not streamed is held against its budget.
+_FAILED = (None, "abort", "error")  # How a choice ends that is not answered.
 
 
 def watch(engine: Any) -> None:
@@ -32,7 +39,10 @@ def watch(engine: Any) -> None:
     @wraps(generate)
     def counted(prompt: Any, sampling_params: Any, request_id: str, **options: Any) -> AsyncGenerator[Any, None]:
         count, options = CURRENT.get(None), {**options, "request_id": request_id}
-        if count is None or count.plan is None or not count.plan.counted:
+        if count is None or count.plan is None:
+            return generate(prompt, sampling_params, **options)
+        if not count.plan.counted:
+            count.arrive_with_beams()
             return generate(prompt, sampling_params, **options)
         return count.follow(engine, generate, prompt, sampling_params, options)
 
@@ -40,128 +50,63 @@ def watch(engine: Any) -> None:
     engine.generate = counted
 
 
-@dataclass
-class Tally:
-    """Tokens of one choice, counted as in a trajectory of `separate`: sampled ones of the thinking, with the model's
-    own think-end, and of the solution; a think-end that was forced; and all of these. `solution_start` is None while
-    the thought is open; `cut` is whether the solution was ended after s tokens; `rule` what its stop rule did."""
-
-    budget: Budget
-    marks: Marks
-    solution_start: int | None
-    thinking: int = 0
-    solution: int = 0
-    forced: int = 0
-    length: int = 0
-    cut: bool = False
-    finish: str | None = None
-    rule: Mapping[str, Any] = field(default_factory=dict)
-    _last: int | None = None
-    _thought: list[int] = field(default_factory=list)
-    _closing: int = 0
-
-    def add(self, tokens: Sequence[int]) -> int:
-        """Count new tokens. Returns how many of them belong to the response: all but a cut's end-of-text."""
-        for i, token in enumerate(tokens):
-            if self.solution_start is None and self.length == self.budget.think:
-                self._closing = len(self.marks.closing(self._thought))
-                self.solution_start = None if self._closing else self.length
-            if self.solution_start is None:
-                self._think(token)
-            elif self.length - self.solution_start == self.budget.solution:
-                self.cut = True
-                return i
-            else:
-                self.solution += 1
-            self.length += 1
-            self._last = token
-        return len(tokens)
-
-    def _think(self, token: int) -> None:
-        """Count a token before the solution: one that the model chose, or one of those that close the thought at t."""
-        if self._closing:
-            self.forced += 1
-            if self.forced == self._closing:
-                self.solution_start = self.length + 1
-            return
-        self._thought.append(token)
-        self.thinking += 1
-        if token in self.marks.stop:
-            self.solution_start = self.marks.end(self._thought, self.length)
-
-    @property
-    def thought(self) -> str:
-        """How the thought ended: closed by the model, forced at t, end_of_text where the model ended its response
-        inside, not_applicable where the prompt had closed it, unfinished where something else ended the response."""
-        if self.solution_start is not None:
-            own = not self.forced or self.marks.rest_of_end(self._thought)
-            return "not_applicable" if not self.solution_start else "closed" if own else "forced"
-        ended = self.finish == "stop" and self._last in self.marks.end_of_text
-        return "end_of_text" if ended else "unfinished"
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether the solution filled its budget and did not end there by itself."""
-        return self.cut or (self.finish == "length" and self.solution == self.budget.solution)
-
-
 class Count:
     """The tokens of one HTTP request, whose budget is set on what the engine gets: `tallies` by the index of a choice,
-    as OpenAI's APIs number them. `load` is what the client is told of the server's load.
+    as OpenAI's APIs number them. Each prompt of the request counts as load from when the engine gets it.
 
     Args:
         plan: None until the request has been read.
+        admission: of a server with a goal, which lowers thoughts.
+        came: when the request did, by the clock of `admission`.
     """
 
-    def __init__(self, markers: Markers, tokenizer: Any, plan: Plan | None = None) -> None:
+    def __init__(
+        self,
+        markers: Markers,
+        tokenizer: Any,
+        plan: Plan | None = None,
+        admission: Admission | None = None,
+        came: float = 0.0,
+    ) -> None:
         self.tallies: dict[int, Tally] = {}
-        self.plan = plan
-        self.load: Mapping[str, Any] = {}
+        self.plan, self.came = plan, came
         self._markers, self._marks, self._tokenizer = markers, Marks.of(markers), tokenizer
+        self._admission = admission
+        self._beams_leave: Callable[..., None] | None = None
         self._num_choices = 0
 
     def follow(
-        self, engine: Any, generate: Generate, prompt: Any, sampling: Any, options: Any
+        self, engine: Any, generate: Generate, prompt: Any, sampling: Any, options: dict[str, Any]
     ) -> AsyncGenerator[Any, None]:
-        """What the engine yields for one prompt, counted. It is called for a request's prompts in their order."""
-        first, kind = self._num_choices, sampling.output_kind.name
+        """What the engine yields for one prompt, counted. It is called for a request's prompts in their order. Raises
+        vLLM's refusal, here or with the first output."""
+        part = _Part(self._plan, engine, generate, prompt, sampling, options, self._num_choices, self._marks)
         self._num_choices += sampling.n
-        budget = self._plan.budget
-        if budget == UNLIMITED_BUDGET:
-            return self._counted(generate(prompt, sampling, **options), first, kind)
-        limits = {
-            key: limit for key, limit in ((THINK, budget.think), (SOLUTION, budget.solution)) if limit is not None
-        }
-        ids = prompt.get("prompt_token_ids") if isinstance(prompt, dict) else None
-        closed = None if ids is None else self._marks.is_closed(ids)
-        if self._plan.rule is not None and ids is not None and not closed:
-            return self._ruled(engine, generate, list(ids), sampling, options, first)
-        grammar = sampling.structured_outputs is not None and budget.solution is not None
-        if grammar:
-            self._check_grammar(engine, sampling)
-            del limits[SOLUTION]
-            if "reasoning_ended" in options:  # vLLM says yes where the thought is hidden.
-                options = {**options, "reasoning_ended": closed}
-        sampling.extra_args = {**(sampling.extra_args or {}), **limits, ROOM: self._plan.room, CLOSED: closed}
-        # Every id that ends a response; a checkpoint's may not be among those that vLLM knows.
-        sampling.update_from_generation_config({"eos_token_id": list(self._marks.end_of_text)})
-        if not grammar:
-            return self._counted(generate(prompt, sampling, **options), first, kind)
-        if kind == "FINAL_ONLY":
-            sampling.output_kind = type(sampling.output_kind).CUMULATIVE
-        return self._ended(generate(prompt, sampling, **options), first, kind)
+        self._check(part)
+        return self._outputs(part) if self._admission is None else self._admitted(part, self._admission)
+
+    def arrive_with_beams(self) -> None:
+        """Count beams, whose tokens cannot be, as load of so many choices, until `leave`."""
+        if self._admission is not None and self._beams_leave is None:
+            self._beams_leave = self._admission.arrive(self._plan.body.get("n") or 1, self.came)[1]
+
+    def leave(self, answered: bool) -> None:
+        """The request is over; its prompts have left by themselves."""
+        if self._beams_leave is not None:
+            self._beams_leave(self._plan, (), answered)
 
     def told(self, index: int = 0) -> dict[str, Any]:
         """What a client is told of a choice."""
         tally = self.tallies.get(index) or Tally(self._plan.budget, self._marks, None)
         return {
-            "budget": str(self._plan.budget),
+            "budget": str(tally.budget),
             "level": self._plan.level,
             "thought": tally.thought,
             "thinking_tokens": tally.thinking,
             "solution_tokens": tally.solution,
             "forced_tokens": tally.forced,
-            **self.load,
+            **({"excess_tokens": tally.excess} if tally.excess else {}),
+            **tally.load,
             **tally.rule,
         }
 
@@ -171,101 +116,228 @@ class Count:
             raise RuntimeError("the request has not been read")
         return self.plan
 
-    def _check_grammar(self, engine: Any, sampling: Any) -> None:
-        """A grammar that began with the thought would reject the forced end of it."""
-        config = engine.vllm_config.structured_outputs_config
-        if not config.reasoning_parser or config.enable_in_reasoning:
-            raise _refusal(
-                "structured output together with a budget needs a grammar that begins after the thought; start the "
-                f"server with --reasoning-parser and without enable_in_reasoning, or {DROP_ONE}"
-            )
-        if sampling.n > 1:
-            raise _refusal(f"n is {sampling.n} with structured output and a budget; ask {sampling.n} times")
+    def _check(self, part: _Part) -> None:
+        """Raise vLLM's refusal of settings that exclude the budget."""
+        plan, sampling, engine = part.plan, part.sampling, part.engine
+        if part.ruled:
+            if name := refused(sampling):
+                raise _refusal(f"{name} together with the level {plan.level}, whose stop rule probes; leave it out")
+            left = engine.model_config.max_model_len - len(part.ids or ())
+            if plan.room > left:
+                raise _refusal(
+                    f"the budget {plan.budget} does not fit the context: it takes {plan.room} tokens after the prompt, "
+                    f"which leaves {left}; ask for a smaller one"
+                )
+        elif part.ends_here:
+            # A grammar that began with the thought would reject the forced end of it.
+            config = engine.vllm_config.structured_outputs_config
+            if not config.reasoning_parser or config.enable_in_reasoning:
+                raise _refusal(
+                    "structured output together with a budget needs a grammar that begins after the thought; start the "
+                    f"server with --reasoning-parser and without enable_in_reasoning, or {DROP_ONE}"
+                )
+            if sampling.n > 1:
+                raise _refusal(f"n is {sampling.n} with structured output and a budget; ask {sampling.n} times")
 
-    async def _ruled(
-        self, engine: Any, generate: Generate, prompt: list[int], sampling: Any, options: Any, index: int
-    ) -> AsyncGenerator[Any, None]:
-        """A response whose thought a stop rule ends."""
-        assert self._plan.rule is not None
-        if name := refused(sampling):
-            raise _refusal(f"{name} together with the level {self._plan.level}, whose stop rule probes; leave it out")
-        budget, context = self._plan.budget, engine.model_config.max_model_len
-        if len(prompt) + self._plan.room > context:
-            raise _refusal(
-                f"the budget {budget} does not fit the context: it takes {self._plan.room} tokens after the prompt, "
-                f"which leaves {context - len(prompt)}; ask for a smaller one"
-            )
-        response = Response(self._plan.rule, budget, self._markers, self._tokenizer, context)
+    async def _admitted(self, part: _Part, admission: Admission) -> AsyncGenerator[Any, None]:
+        """Outputs with as much thought as the load leaves, once there is a place for them. vLLM checks the request
+        first: a refused one is no load."""
+        engine, sampling = part.engine, part.sampling
+        checked = sampling if part.ruled else self._limited(part)
+        name, tasks = part.options["request_id"], await engine.get_supported_tasks()
+        engine.input_processor.process_inputs(name, part.prompt, checked.clone(), supported_tasks=tasks)
+        place, over = admission.arrive(sampling.n, self.came)
+        if part.plan.may_be_lowered:
+            part.plan = part.plan.with_thought(admission.most_thought(), self._marks)
+        part.load = admission.told(part.plan)
         try:
-            async with aclosing(response.outputs(generate, prompt, sampling, options)) as outputs:
+            await place.wait()
+            async with aclosing(self._outputs(part)) as outputs:
                 async for output in outputs:
-                    if output.finished:  # Counted before the client is told.
-                        self.tallies[index] = self._tally(response, output.outputs[0].finish_reason)
                     yield output
         finally:
-            self.tallies.setdefault(index, self._tally(response, None))
+            choices = range(part.first, part.first + sampling.n)
+            tallies = [self.tallies[index] for index in choices if index in self.tallies]
+            answered = len(tallies) == sampling.n and all(tally.finish not in _FAILED for tally in tallies)
+            over(part.plan, tallies, answered)
 
-    def _tally(self, response: Response, finish: str | None) -> Tally:
+    def _outputs(self, part: _Part) -> AsyncGenerator[Any, None]:
+        if part.ruled:
+            return self._ruled(part)
+        return self._counted(part) if part.plan.budget == UNLIMITED_BUDGET else self._kept(part)
+
+    def _limited(self, part: _Part) -> Any:
+        """Copy vLLM's sampling parameters, with the budget for the processor, and limits that hold even if the engine
+        ignores a forced token."""
+        budget, limited = part.plan.budget, copy(part.sampling)
+        if budget == UNLIMITED_BUDGET:
+            return limited
+        solution = None if part.ends_here else budget.solution
+        limits = {key: limit for key, limit in ((THINK, budget.think), (SOLUTION, solution)) if limit is not None}
+        limited.extra_args = {**(limited.extra_args or {}), **limits, ROOM: part.plan.room, CLOSED: part.closed}
+        # Every id that ends a response; a checkpoint's may not be among those that vLLM knows.
+        limited.update_from_generation_config({"eos_token_id": list(self._marks.end_of_text)})
+        if budget.total is not None:
+            most = budget.total + self._marks.max_forced + 1  # With the end-of-text of a cut.
+            limited.max_tokens = min(most, limited.max_tokens or most)
+        interval = getattr(limited, "stream_interval", None) or 1
+        if limited.output_kind.name == "FINAL_ONLY" and (part.ends_here or budget.total is None):
+            limited.output_kind, interval = type(limited.output_kind).DELTA, _INTERVAL
+        limited.stream_interval = 1 if part.ends_here else min(interval, _INTERVAL)
+        return limited
+
+    async def _ruled(self, part: _Part) -> AsyncGenerator[Any, None]:
+        """A response whose thought a stop rule ends."""
+        rule, budget, context = part.plan.rule, part.plan.budget, part.engine.model_config.max_model_len
+        assert rule is not None and part.ids is not None
+        response = Response(rule, budget, self._markers, self._tokenizer, context)
+        outputs = response.outputs(part.generate, list(part.ids), part.sampling, part.options)
+        try:
+            async with aclosing(outputs):
+                async for output in outputs:
+                    if output.finished:  # Counted before the client is told.
+                        self.tallies[part.first] = self._tally(part, response, output.outputs[0].finish_reason)
+                    yield output
+        finally:
+            self.tallies.setdefault(part.first, self._tally(part, response, None))
+
+    def _tally(self, part: _Part, response: Response, finish: str | None) -> Tally:
         """The counts of a response under a rule, whole or left by its client."""
-        done, budget = response.trajectory, self._plan.budget
+        done = response.trajectory
         told: dict[str, Any] = {"rule": response.rule.name, "probe_tokens": response.probe_tokens}
         told["wasted_tokens"] = response.wasted_tokens
+        tally = Tally(part.plan.budget, self._marks, None, finish=finish, load=part.load, rule=told)
         if done is None:
-            return Tally(budget, self._marks, None, len(response.tokens), length=len(response.tokens), rule=told)
+            tally.thinking = tally.length = len(response.tokens)
+            return tally
         told |= {"thought": str(done.think_finish), "probes": len(done.probes), "stopped": done.stopped}
         told["stopped_at"] = done.think_tokens if done.stopped else None
-        counts = done.think_tokens, done.solution_tokens, done.forced_tokens, len(done.response_ids)
-        return Tally(budget, self._marks, done.solution_start, *counts, finish=finish, rule=told)
+        tally.thinking, tally.solution, tally.forced = done.think_tokens, done.solution_tokens, done.forced_tokens
+        tally.solution_start, tally.length = done.solution_start, len(done.response_ids)
+        return tally
 
-    async def _counted(self, outputs: AsyncGenerator[Any, None], first: int, kind: str) -> AsyncGenerator[Any, None]:
+    async def _counted(self, part: _Part) -> AsyncGenerator[Any, None]:
+        """Outputs without a limit."""
+        outputs = part.generate(part.prompt, part.sampling, **part.options)
         async with aclosing(outputs):  # The engine stops when the client has left.
             async for output in outputs:
                 for completion in output.outputs:
-                    self._add(first + completion.index, output, completion, kind)
+                    self._add(part, output, completion)
                 yield output
 
-    async def _ended(self, outputs: Any, first: int, kind: str) -> AsyncGenerator[Any, None]:
-        """Of one choice under a grammar, ended after s tokens of its solution."""
-        text, ids = "", list[int]()  # What was yielded.
-        async for output in outputs:
-            (completion,) = output.outputs
-            tally, over = self._add(first, output, completion, "CUMULATIVE" if kind == "FINAL_ONLY" else kind)
-            full = tally.solution_start is not None and tally.solution == self._plan.budget.solution
-            if full and completion.finish_reason is None:
-                tally.finish = completion.finish_reason = "length"
-                output.finished = True
-            ids = ids + list(completion.token_ids) if kind == "DELTA" else list(completion.token_ids)
-            if over:  # The text is of tokens that are not the response's as well.
-                whole = self._tokenizer.decode(ids, skip_special_tokens=True)
-                completion.text = whole[len(text) :] if kind == "DELTA" else whole
-            text += completion.text
-            if output.finished:
-                await outputs.aclose()  # The engine stops.
-                yield output
-                return
-            if kind != "FINAL_ONLY":
-                yield output
+    async def _kept(self, part: _Part) -> AsyncGenerator[Any, None]:
+        """Outputs under a budget. A choice that has more ends here, and so does one that is full under a grammar."""
+        limited, options = self._limited(part), part.options
+        is_merged = limited.output_kind is not part.sampling.output_kind
+        if part.ends_here and "reasoning_ended" in options:  # vLLM says yes where the thought is hidden.
+            options = {**options, "reasoning_ended": part.closed}
+        choices: dict[int, _Choice] = {}
+        prompt_logprobs = None
+        outputs = part.generate(part.prompt, limited, **options)
+        async with aclosing(outputs):
+            async for output in outputs:
+                prompt_logprobs = prompt_logprobs or output.prompt_logprobs  # Only in the first one.
+                output.outputs = [each for each in output.outputs if not choices.setdefault(each.index, _Choice()).over]
+                for completion in output.outputs:
+                    tally, trimmed = self._add(part, output, completion)
+                    full = tally.solution_start is not None and tally.solution == part.plan.budget.solution
+                    if completion.finish_reason is None and (tally.excess or (part.ends_here and full)):
+                        tally.finish = completion.finish_reason = "length"
+                    # Trimmed text is of tokens that are not the response's as well; a cut's end-of-text has none.
+                    retold = self._tokenizer if trimmed and (tally.excess or part.ends_here) else None
+                    choices[completion.index].add(completion, retold)
+                output.finished = len(choices) == limited.n and all(choice.over for choice in choices.values())
+                if is_merged and output.finished:
+                    output.prompt_logprobs = prompt_logprobs
+                    output.outputs = [choices[index].merged() for index in sorted(choices)]
+                if output.outputs and (output.finished or not is_merged):
+                    yield output
+                if output.finished:
+                    return
 
-    def _add(self, index: int, output: Any, completion: Any, kind: str) -> tuple[Tally, bool]:
+    def _add(self, part: _Part, output: Any, completion: Any) -> tuple[Tally, bool]:
         """Count what is new in a completion, and leave in it what belongs to the response. Returns the choice's tally,
         and whether something was taken out."""
-        tally = self.tallies.get(index)
-        if tally is None:
-            closed = self._marks.is_closed(output.prompt_token_ids or ())
-            tally = self.tallies[index] = Tally(self._plan.budget, self._marks, 0 if closed else None)
-        tokens = completion.token_ids
-        before = tally.length if kind == "CUMULATIVE" else 0
-        kept = before + tally.add(tokens[before:])
-        over = kept < len(tokens)
-        if over:
+        index = part.first + completion.index
+        if completion.finish_reason == "error" and part.sampling.structured_outputs is not None:
+            raise _refusal("no text can follow the grammar, or it cannot be compiled; give another one")
+        if (tally := self.tallies.get(index)) is None:
+            start = 0 if self._marks.is_closed(output.prompt_token_ids or ()) else None
+            tally = Tally(part.plan.budget, self._marks, start, grammar=part.ends_here, load=part.load)
+            self.tallies[index] = tally
+        tokens = completion.token_ids  # Each output has what is new since the one before.
+        kept = tally.add(tokens)
+        trimmed = kept < len(tokens)
+        if trimmed:
             completion.token_ids = tokens[:kept]
             if completion.logprobs is not None:
                 completion.logprobs = completion.logprobs[:kept]
         if completion.finish_reason is not None:
-            if tally.cut:
+            if tally.cut or tally.excess:
                 completion.finish_reason, completion.stop_reason = "length", None
             tally.finish = completion.finish_reason
-        return tally, over
+        return tally, trimmed
+
+
+@dataclass
+class _Part:
+    """One prompt of a request, and the engine that it is for. `first` is the number of its first choice."""
+
+    plan: Plan
+    engine: Any
+    generate: Generate
+    prompt: Any
+    sampling: Any
+    options: dict[str, Any]
+    first: int
+    marks: Marks
+    load: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def ids(self) -> Sequence[int] | None:
+        """The prompt's tokens, None where they are not known."""
+        return self.prompt.get("prompt_token_ids") if isinstance(self.prompt, dict) else None
+
+    @cached_property
+    def closed(self) -> bool | None:
+        """Whether the prompt has closed the thought."""
+        return None if self.ids is None else self.marks.is_closed(self.ids)
+
+    @property
+    def ends_here(self) -> bool:
+        """Whether a grammar would reject the end-of-text after s tokens."""
+        return self.sampling.structured_outputs is not None and self.plan.budget.solution is not None
+
+    @property
+    def ruled(self) -> bool:
+        """Whether a stop rule ends the thought."""
+        return self.plan.rule is not None and self.ids is not None and not self.closed
+
+
+@dataclass
+class _Choice:
+    """A choice as sent so far: its `last` completion, and `over` once that one ended it."""
+
+    ids: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    logprobs: list[Any] = field(default_factory=list)
+    over: bool = False
+    last: Any = None
+
+    def add(self, completion: Any, tokenizer: Any = None) -> None:
+        """Append a completion; a tokenizer decodes its text anew."""
+        self.ids += completion.token_ids
+        self.logprobs += completion.logprobs or ()
+        if tokenizer is not None:
+            completion.text = tokenizer.decode(self.ids, skip_special_tokens=True)[sum(map(len, self.texts)) :]
+        self.texts.append(completion.text)
+        self.last, self.over = completion, completion.finish_reason is not None
+
+    def merged(self) -> Any:
+        """The last completion, with all before it."""
+        self.last.token_ids, self.last.text = self.ids, "".join(self.texts)
+        self.last.logprobs = None if self.last.logprobs is None else self.logprobs
+        return self.last
 
 
 def _refusal(sentence: str) -> ValueError:

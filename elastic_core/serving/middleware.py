@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,10 +27,10 @@ from elastic_core.serving.admission import Admission
 from elastic_core.serving.counting import CURRENT, Count, watch
 from elastic_core.serving.levels import levels_beside
 from elastic_core.serving.replies import Reply
-from elastic_core.serving.requests import VARIABLE, Kind, Plan, Refused, ServeConfiguration, choices, parse, plan
+from elastic_core.serving.requests import VARIABLE, Kind, Plan, Refused, ServeConfiguration, parse, plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -43,12 +45,16 @@ _HARMLESS = {"/tokenize", "/detokenize", "/ping", "/v1/messages/count_tokens"}
 """Further paths that take a POST. vLLM's others generate without a budget, and are closed."""
 _BODILESS = {"GET", "HEAD", "OPTIONS"}  # Methods that generate nothing.
 MOST_BYTES = 32 * 2**20  # Of a request's body: a million tokens of context as ids have 8 MiB.
+MOST_WAITING = 256 * 2**20  # Of all bodies that are not whole yet, without those of
+SMALL_BYTES = 2**18  # so many bytes, so that large ones that never end keep no usual request out.
+_SLOWEST = 60.0  # Seconds between two pieces of a body.
 _LOG = logging.getLogger("uvicorn.error")  # What a server says of itself.
 _DATA, _END = b"data: ", b"\n\n"
 _ANSWERED = Counter("elastic_requests", "Requests answered.", ["level"])
 _ABANDONED = Counter("elastic_abandoned_requests", "Requests whose client left before the response.", ["level"])
 _FORCED = Counter("elastic_forced_thoughts", "Thoughts that were closed at their budget.", ["level"])
 _CUT = Counter("elastic_cut_solutions", "Solutions that were cut at their budget.", ["level"])
+_OVER = Counter("elastic_over_budget", "Responses that the engine drew beyond their budget.", ["level"])
 _TOKENS = Counter("elastic_tokens", "Tokens of responses.", ["level", "phase"])
 
 
@@ -82,7 +88,8 @@ class Budgets:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._served: _Served | None = None
-        self._admission = Admission()
+        self._admission: Admission | None = None
+        self._bodies = _Bodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -95,10 +102,12 @@ class Budgets:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close"})
         elif path in _HARMLESS:
-            await self._app(scope, _bounded(receive), send)
+            with self._bodies.bounded(receive) as bounded:
+                await self._app(scope, bounded, send)
         elif path in BUDGETED:
             self._served = self._served or _Served.by(scope["app"].state.engine_client)
-            await self._serve(BUDGETED[path], self._served, scope, receive, send)
+            with self._bodies.bounded(receive) as bounded:
+                await self._serve(BUDGETED[path], self._served, scope, bounded, send)
         else:
             sentence = f"no budgets are kept at {path}; use {' or '.join(BUDGETED)}"
             error = {"message": sentence, "type": "NotFoundError", "param": None, "code": 404}
@@ -110,7 +119,8 @@ class Budgets:
         try:
             engine = scope["app"].state.engine_client
             self._served = _Served.by(engine)
-            self._admission = await Admission.by(engine, self._served.config.goal)
+            if goal := self._served.config.goal:
+                self._admission = await Admission.by(engine, goal)
         except Exception as error:
             if not isinstance(error, (OSError, ValueError, UserError)):
                 _LOG.exception("the start failed")
@@ -120,17 +130,15 @@ class Budgets:
             await self._app(scope, receive, send)
 
     async def _serve(self, kind: Kind, served: _Served, scope: Scope, receive: Receive, send: Send) -> None:
-        receive = _bounded(receive)
-        count = Count(served.markers, served.tokenizer)
+        count = Count(served.markers, served.tokenizer, admission=self._admission)
         CURRENT.set(count)
         sender: _Sender | None = None
-        over: Callable[..., None] | None = None
         request = Request(scope, receive)
         fixed = request.headers.get(FIXED, "").lower() in ("true", "1")
 
         async def planned() -> Message:
             """The body for the engine. FastAPI turns what is raised here into a response."""
-            nonlocal sender, over
+            nonlocal sender
             if sender is not None:
                 return await receive()
             try:
@@ -138,15 +146,11 @@ class Budgets:
             except ClientDisconnect:
                 return {"type": "http.disconnect"}
             try:
-                document = parse(body)
-                place, over = self._admission.arrive(choices(document))
-                found = plan(kind, document, served.config, served.markers, self._admission.most_thought, fixed)
+                found = plan(kind, parse(body), served.config, served.markers, fixed)
                 edited = found.dump()
             except Refused as error:
                 raise HTTPException(400, str(error)) from None
-            if not await _is_served(place, receive):
-                return {"type": "http.disconnect"}
-            count.plan, count.load = found, self._admission.told(found)
+            count.plan, count.came = found, time.monotonic()
             sender = _Sender(found, count, Reply(kind, count, served.config.reasoning_content), send)
             return {"type": "http.request", "body": edited, "more_body": False}
 
@@ -158,35 +162,49 @@ class Budgets:
         finally:  # Tokens count for a client that left as well.
             if sender is not None:
                 sender.count()
-            if over is not None:
-                over(count.plan, count.tallies.values(), sender is not None and sender.answered)
+                count.leave(sender.answered)
 
 
-def _bounded(receive: Receive) -> Receive:
-    left = MOST_BYTES
+class _Bodies:
+    """Bytes of large bodies that are being received, over all connections."""
 
-    async def bounded() -> Message:
-        nonlocal left
-        message = await receive()
-        left -= len(message.get("body", b""))
-        if left < 0:
-            raise HTTPException(413, f"the request has more than {MOST_BYTES >> 20} MiB; expected fewer")
-        return message
+    def __init__(self) -> None:
+        self._waiting = 0
 
-    return bounded
+    @contextmanager
+    def bounded(self, receive: Receive) -> Iterator[Receive]:
+        """One connection's `receive`, which raises HTTPException on a body that is too large or slow, or comes while
+        others hold all the room there is."""
+        size = waiting = 0
+        is_whole = False
 
+        def wait_with(amount: int) -> None:
+            nonlocal waiting
+            self._waiting += amount - waiting
+            waiting = amount
 
-async def _is_served(place: asyncio.Event, receive: Receive) -> bool:
-    """Until the engine has a place for a request that was received; False where its client has left before."""
-    if place.is_set():
-        return True
-    served, left = asyncio.create_task(place.wait()), asyncio.ensure_future(receive())
-    try:
-        await asyncio.wait({served, left}, return_when=asyncio.FIRST_COMPLETED)
-        return not left.done()
-    finally:
-        served.cancel()
-        left.cancel()
+        async def bounded() -> Message:
+            nonlocal size, is_whole
+            if is_whole:
+                return await receive()
+            try:
+                async with asyncio.timeout(_SLOWEST):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, f"nothing more of the request came for {_SLOWEST:g} s") from None
+            size += len(message.get("body", b""))
+            if size > MOST_BYTES:
+                raise HTTPException(413, f"the request has more than {MOST_BYTES >> 20} MiB; expected fewer")
+            is_whole = not message.get("more_body", False)
+            wait_with(0 if is_whole else max(0, size - SMALL_BYTES))
+            if self._waiting > MOST_WAITING:
+                raise HTTPException(503, "other large requests are being received; send this one again")
+            return message
+
+        try:
+            yield bounded
+        finally:
+            wait_with(0)
 
 
 class _Sender:
@@ -224,16 +242,14 @@ class _Sender:
         level, tallies = self._plan.level, self._count.tallies.values()
         if not self.answered:
             return
-        if self._plan.counted and not tallies:  # vLLM aborted the request: its tokens are not known.
-            _ABANDONED.labels(level).inc()
-            return
-        _ANSWERED.labels(level).inc()
+        is_seen = tallies if self._stream else any(tally.finish for tally in tallies)
+        (_ANSWERED if is_seen or not self._plan.counted else _ABANDONED).labels(level).inc()
         for tally in tallies:
+            _OVER.labels(level).inc(tally.excess > 0)
             _FORCED.labels(level).inc(tally.forced)
             _CUT.labels(level).inc(tally.is_cut)
-            _TOKENS.labels(level, "thinking").inc(tally.thinking)
-            _TOKENS.labels(level, "solution").inc(tally.solution)
-            _TOKENS.labels(level, "forced").inc(tally.forced)
+            for phase in ("thinking", "solution", "forced", "excess"):
+                _TOKENS.labels(level, phase).inc(getattr(tally, phase))
             if tally.rule:
                 _TOKENS.labels(level, "probes").inc(tally.rule["probe_tokens"])
                 _TOKENS.labels(level, "wasted").inc(tally.rule["wasted_tokens"])

@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from elastic_core.engines.budgets.parameters import KEY
-from elastic_core.serving.counting import Count, Tally
+from elastic_core.serving.counting import Count
 from elastic_core.serving.requests import Kind
+from elastic_core.serving.tally import Tally
 
 _CHOICE = re.compile(rb'"finish_reason":\s*"|"usage":\s*\{')
 _EVENTS: dict[Kind, re.Pattern[bytes]] = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -33,10 +33,9 @@ _MOST: dict[Kind, tuple[str, ...]] = {
 """Fields that limit a whole response; the first that is given holds."""
 _FIELDS: dict[str, tuple[TypeAdapter[Any], str]] = {
     **dict.fromkeys(("use_beam_search", "background", "include_reasoning"), _FLAG),
-    **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_output_tokens"), _NUMBER),
+    **dict.fromkeys(("n", "max_tokens", "max_completion_tokens", "max_output_tokens"), _NUMBER),
 }
 """Fields that are read here, as vLLM's own models read them: "no", "off" and 0 are false, and 20.0 is 20."""
-_MOST_CHOICES = 16384  # Of one prompt: VLLM_MAX_N_SEQUENCES.
 _Text = Annotated[
     Budget, BeforeValidator(lambda text: Budget.parse(text) if isinstance(text, str) else text), PlainSerializer(str)
 ]
@@ -75,7 +74,7 @@ class Plan:
     """The request for vLLM, and its budget. `level`, for the client and the counters, is a level's name, "explicit",
     "default" or "none". `room` is how many tokens the engine must have after the prompt; `counted` is whether the
     tokens of each choice are; `rule` ends the thought, if there is one. `asked` is the budget before the load lowered
-    it, and `fixed` whether the client has it so that nothing does."""
+    it, which it does where `may_be_lowered`; `fixed` is whether the client forbids it."""
 
     kind: Kind
     body: dict[str, Any]
@@ -86,6 +85,14 @@ class Plan:
     rule: Rule | None = None
     asked: Budget = UNLIMITED_BUDGET
     fixed: bool = False
+    may_be_lowered: bool = False
+
+    def with_thought(self, most: int | None, marks: Marks) -> Plan:
+        """With a thought of at most so many tokens; None leaves it as it is."""
+        if most is None:
+            return self
+        budget = Budget(most if self.budget.think is None else min(most, self.budget.think), self.budget.solution)
+        return replace(self, budget=budget, room=min(self.room, budget.limited + marks.max_forced))
 
     @property
     def lowered(self) -> bool:
@@ -113,27 +120,9 @@ def parse(body: bytes) -> dict[str, Any]:
     return document
 
 
-def choices(body: Mapping[str, Any]) -> int:
-    """Responses that a request asks for, as far as vLLM will allow it."""
-    n, prompt = body.get("n"), body.get("prompt")
-    prompts = len(prompt) if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else 1
-    return prompts * (n if isinstance(n, int) and 1 <= n <= _MOST_CHOICES else 1)
-
-
-def plan(
-    kind: Kind,
-    body: dict[str, Any],
-    config: ServeConfiguration,
-    marks: Marks,
-    most_thought: Callable[[], int | None] = lambda: None,
-    fixed: bool = False,
-) -> Plan:
-    """Read a request's budget; vLLM checks the other fields. Raises Refused when the budget cannot be kept.
-
-    Args:
-        most_thought: tokens that the load leaves for a thought, asked once for a request that may be lowered.
-        fixed: whether a header says that the budget is not to be lowered; the body may say it too.
-    """
+def plan(kind: Kind, body: dict[str, Any], config: ServeConfiguration, marks: Marks, fixed: bool = False) -> Plan:
+    """Read a request's budget; vLLM checks the other fields. `fixed` is whether a header says that the budget is not to
+    be lowered; the body may say it too. Raises Refused when the budget cannot be kept."""
     body = _read(body)
     fixed = _is_fixed(body) or fixed
     wishes = take_wishes(body)
@@ -146,13 +135,11 @@ def plan(
             raise Refused(f"use_beam_search together with the budget {budget}; {DROP_ONE}")
         return Plan(kind, body, budget, level, counted=False, fixed=True)
     most = next((body[key] for key in _MOST[kind] if body.get(key) is not None), None)
-    asked = budget = _within(budget, most, marks)
-    if not fixed and _may_be_lowered(kind, body, budget, most) and (left := most_thought()) is not None:
-        budget = Budget(left if budget.think is None else min(left, budget.think), budget.solution)
-    if budget == UNLIMITED_BUDGET:
-        return Plan(kind, body, budget, level, fixed=fixed)
-    # A client that asked for no budget may fill the context.
-    room = 0 if asked == UNLIMITED_BUDGET else budget.limited + marks.max_forced
+    budget = _within(budget, most, marks)
+    may_be_lowered = not fixed and _may_be_lowered(kind, body, budget, most)
+    if budget == UNLIMITED_BUDGET:  # It may fill the context, and so it may when the load has lowered it.
+        return Plan(kind, body, budget, level, fixed=fixed, may_be_lowered=may_be_lowered)
+    room = budget.limited + marks.max_forced
     rule = next((Rule(name, config.reads) for effort, name in config.rules.items() if effort == level), None)
     if most is not None:
         room = min(room, most)
@@ -160,7 +147,7 @@ def plan(
         if budget.total is None and rule is None:
             raise Refused(f"max_tokens is missing; give it beside the budget {budget}, which does not end by itself")
         body["max_tokens"] = room
-    return Plan(kind, body, budget, level, room, rule=rule, asked=asked, fixed=fixed)
+    return Plan(kind, body, budget, level, room, True, rule, budget, fixed, may_be_lowered)
 
 
 def _may_be_lowered(kind: Kind, body: Mapping[str, Any], budget: Budget, most: int | None) -> bool:
@@ -198,9 +185,22 @@ def _read(body: dict[str, Any]) -> dict[str, Any]:
     arguments = body.get(ARGUMENTS)
     if not isinstance(arguments, dict | None):
         raise Refused(f"{ARGUMENTS} is {arguments!r:.40}; expected an object")
+    _require_shallow(body.get("structured_outputs"))
     if arguments is not None:
         body[ARGUMENTS] = dict(arguments)
     return body
+
+
+def _require_shallow(structured: Any) -> None:
+    """Raises Refused on a grammar that is JSON in a text, and nested deeper than JSON in a request may be."""
+    for key in ("json", "structural_tag"):
+        if isinstance(structured, dict) and isinstance(text := structured.get(key), str):
+            try:
+                orjson.dumps(orjson.loads(text))
+            except orjson.JSONDecodeError as error:
+                raise Refused(f"structured_outputs.{key} is not JSON: {error.msg}") from None
+            except orjson.JSONEncodeError:
+                raise Refused(f"structured_outputs.{key} is nested more than 250 levels deep; expected fewer") from None
 
 
 def _budget(body: dict[str, Any], wishes: Mapping[str, Wish], config: ServeConfiguration) -> tuple[Budget, str]:

@@ -206,15 +206,14 @@ class _Writer:
     def __init__(self, tokenizer: Any, sampling: Any, prompt: list[int], request_id: str) -> None:
         from tokenizers.decoders import DecodeStream
 
-        self._kind = sampling.output_kind.name
+        self._is_whole = sampling.output_kind.name == "FINAL_ONLY"
         self._tokenizer, self._prompt, self._id = tokenizer.backend_tokenizer, prompt, request_id
         self._stream = DecodeStream(skip_special_tokens=sampling.skip_special_tokens)
         self._written = 0
-        self._text = ""
 
     def more(self, tokens: list[int]) -> Any | None:
         """What is new; None where there is nothing, or the client waits for the whole."""
-        if self._kind == "FINAL_ONLY" or len(tokens) <= self._written:
+        if self._is_whole or len(tokens) <= self._written:
             return None
         return self._output(tokens, tokens, None)
 
@@ -227,15 +226,12 @@ class _Writer:
         from vllm.outputs import CompletionOutput, RequestOutput
 
         steps = (self._stream.step(self._tokenizer, token) for token in spoken[self._written :])
-        text = "".join(step for step in steps if step)
-        delta = self._kind == "DELTA"
-        given = tokens[self._written :] if delta else tokens
-        self._text += text
+        text, new = "".join(step for step in steps if step), tokens[self._written :]
         self._written = len(tokens)
         output = CompletionOutput(
             index=0,
-            text=text if delta else self._text,
-            token_ids=given,
+            text=text,
+            token_ids=new,
             cumulative_logprob=None,
             logprobs=None,
             finish_reason=finish,

@@ -42,6 +42,21 @@ def ask(server: str, headers: dict[str, str] | None = None, **body: Any) -> dict
     return told
 
 
+def test_what_vllm_refuses_lowers_nobodys_thought(served: tuple[str, Path]) -> None:
+    refused: list[tuple[int, dict[str, Any]]] = [
+        (404, {"model": "nope"}),
+        (400, {"logit_bias": {"999999": 1}}),
+        (400, {"repetition_penalty": 1e-320}),
+        (400, {"vllm_xargs": {"think_budget": 4, "solution_budget": 10**6}}),
+        (400, {"stop_token_ids": [-1], "reasoning_effort": "high"}),
+    ]
+    for status, body in refused * 4:
+        whole = {"model": "model", "messages": QUESTION, "n": 16384, **body}
+        assert httpx.post(f"{served[0]}/v1/chat/completions", json=whole, timeout=120).status_code == status
+    told = ask(served[0], reasoning_effort="high")
+    assert (told["budget"], told["why"], told["price"]) == ("160+24", "asked", 0)
+
+
 def test_all_choices_of_a_request_have_the_budget_that_so_many_leave(served: tuple[str, Path]) -> None:
     body = {"model": "model", "messages": QUESTION, "reasoning_effort": "high", "n": 8}
     first, second = (

@@ -147,13 +147,21 @@ def test_max_tokens_bounds_the_thought(server: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("n", 2), ("logprobs", True), ("stop", "x"), ("response_format", {"type": "json_object"})]
+    ("field", "value"),
+    [
+        ("n", 2),
+        ("logprobs", True),
+        ("stop", "x"),
+        ("response_format", {"type": "json_object"}),
+        ("repetition_penalty", 1e-320),
+    ],
 )
 def test_what_a_response_in_several_requests_cannot_have_is_refused(server: str, field: str, value: object) -> None:
     messages = [{"role": "user", "content": PROBLEMS[0]}]
     answer = post(server, messages=messages, **{**GREEDY, "temperature": 1, field: value})
     assert answer.status_code == 400
-    assert "whose stop rule probes; leave it out" in answer.json()["error"]["message"]
+    sentence = "expected 0, or a size" if field == "repetition_penalty" else "whose stop rule probes; leave it out"
+    assert sentence in answer.json()["error"]["message"]
 
 
 def running_requests(server: str) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from copy import copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,9 +13,14 @@ from prometheus_client import REGISTRY
 from elastic_core.budget import Budget
 from elastic_core.serving import admission
 from elastic_core.serving.admission import Admission
+from elastic_core.serving.counting import CURRENT, Count, watch
 from elastic_core.serving.load import Controller
-from elastic_core.serving.requests import Plan, choices
+from elastic_core.serving.middleware import Budgets
+from elastic_core.serving.requests import Plan
+from elastic_core.serving.tally import Tally
 from tests.unit.test_load import GOAL, STEPS
+from tests.unit.test_serving_law import END, MARKERS, MARKS, PROMPT, WORD
+from tests.unit.test_serving_requests import TOKENIZER, App, Engine, Kind, SamplingParams, body, call, start
 
 
 @pytest.fixture
@@ -31,14 +38,6 @@ def served(load: Admission, asked: Budget, level: str, fixed: bool = False) -> P
 
 def metric(name: str, **labels: str) -> float:
     return REGISTRY.get_sample_value(name, labels) or 0.0
-
-
-def test_without_a_goal_nobody_is_told_of_load() -> None:
-    load = Admission()
-    _, over = load.arrive()
-    plan = served(load, Budget(192, 8), "high")
-    assert load.told(plan) == {} and plan.budget == plan.asked
-    over(plan, [], True)
 
 
 def test_a_crowd_gets_less_and_is_told_why(clock: Any) -> None:
@@ -69,18 +68,17 @@ def test_a_request_that_would_be_late_goes_before_those_that_wait(clock: Any) ->
     assert [place.is_set() for place, _ in crowd] == [True] * 64 + [False] * 936
     assert metric("elastic_turns_total") >= 1
     _, first = crowd[0]
-    first(None, [], False)
+    first(served(load, Budget(192, 8), "first", fixed=True), [], False)
     served_next = next(i for i, (place, _) in enumerate(crowd[64:], 64) if place.is_set())
     assert served_next > 64, "the one that came first of those that wait is late in any case"
 
 
-def test_who_leaves_or_is_refused_is_no_load_any_more(clock: Any) -> None:
+def test_who_leaves_is_no_load_any_more(clock: Any) -> None:
     controller = Controller(GOAL, STEPS, 64)
     load = Admission(controller)
-    for plan, answered in ((None, False), (served(load, Budget(192, 8), "left"), False)):
-        _, over = load.arrive()
-        clock.seconds += 100.0
-        over(plan, [], answered)
+    _, over = load.arrive()
+    clock.seconds += 100.0
+    over(served(load, Budget(192, 8), "left"), [], False)
     assert (controller.turns.running, controller.trim) == (0, 1.0)
     assert metric("elastic_in_time_total", level="left") == 0
 
@@ -103,7 +101,7 @@ def test_a_request_for_four_choices_is_as_much_load_as_four_requests(clock: Any)
         assert sum(place.is_set() for place, *_ in came) * choices_each == controller.turns.running == 64
         clock.seconds += 2.0
         for _, over, plan in came:
-            over(plan, [SimpleNamespace(length=100)] * choices_each, True)  # type: ignore[list-item]
+            over(plan, [drawn(100)] * choices_each, True)
         assert (controller.turns.running, controller.turns.waiting) == (0, 0.0)
         return controller
 
@@ -112,25 +110,72 @@ def test_a_request_for_four_choices_is_as_much_load_as_four_requests(clock: Any)
     assert abs(four.pace - 1) < abs(one.pace - 1), "fewer responses have told of the engine's speed, and the same"
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        ({}, 1),
-        ({"n": 4}, 4),
-        ({"prompt": ["one", "two"], "n": 3}, 6),
-        ({"prompt": [1, 2, 3]}, 1),
-        ({"prompt": [[1, 2], [3]]}, 2),
-        ({"n": 10**9}, 1),
-        ({"n": "many", "prompt": []}, 1),
-    ],
-)
-def test_how_many_responses_a_request_asks_for(body: dict[str, Any], expected: int) -> None:
-    assert choices(body) == expected
+def drawn(length: int) -> Tally:
+    return Tally(Budget(192, 8), MARKS, None, length=length)
 
 
-def test_as_much_load_leaves_as_came_whatever_the_engine_made_of_the_request(clock: Any) -> None:
+def state(controller: Controller) -> dict[str, Any]:
+    """All that a controller knows."""
+    return {key: copy(vars(value)) if hasattr(value, "__dict__") else value for key, value in vars(controller).items()}
+
+
+def request(load: Admission, engine: Engine, plan: Plan, n: int = 1) -> Count:
+    """A request that vLLM has read, up to its end."""
+    count = Count(MARKERS, TOKENIZER, plan, load, came=100.0)
+    watch(engine)
+
+    async def run() -> None:
+        CURRENT.set(count)
+        sampling = SamplingParams(Kind.FINAL_ONLY, n=n)
+        async for _ in engine.generate({"prompt_token_ids": list(PROMPT)}, sampling, "1"):
+            pass
+
+    asyncio.run(run())
+    return count
+
+
+def process_inputs(*refused: object, **options: object) -> None:
+    """What vLLM checks of a request before it enters the engine."""
+
+
+def refuse(*refused: object, **options: object) -> None:
+    raise ValueError("logit_bias contains out-of-vocab token ids")
+
+
+LOWERABLE = Plan("chat", {}, Budget(192, 8), "load", asked=Budget(192, 8), may_be_lowered=True)
+
+
+def test_what_vllm_refuses_leaves_no_trace(clock: Any) -> None:
+    """However many choices it names: neither where vLLM's server refuses it, which asks no engine, nor the engine."""
     controller = Controller(GOAL, STEPS, 64)
-    load = Admission(controller)
-    _, over = load.arrive(choices({"n": 2.0}))  # vLLM reads it as 2.
-    over(served(load, Budget(192, 8), "two"), [SimpleNamespace(length=100)] * 2, True)  # type: ignore[list-item]
-    assert controller.turns.running == 0
+    load, engine = Admission(controller), Engine([WORD] * 9, 1, "stop")
+    request_of(load, engine, process_inputs)
+    clock.seconds += 1.0
+    before = state(controller)
+    with pytest.raises(ValueError, match="out-of-vocab"):
+        request_of(load, engine, refuse, n=16384)
+    assert state(controller) == before and len(engine.asked) == 1
+    app = App(start(b"application/json", 404), body(b"{}"))
+    budgets = Budgets(app)
+    budgets._admission = load
+    sent = call(app, "/v1/chat/completions", {"model": "nope", "n": 16384}, pytest.MonkeyPatch(), budgets)
+    assert sent[0] == 404 and state(controller) == before
+
+
+def request_of(load: Admission, engine: Engine, check: Any, n: int = 1) -> Count:
+    engine.input_processor = SimpleNamespace(process_inputs=check)  # type: ignore[attr-defined]
+    return request(load, engine, LOWERABLE, n)
+
+
+def test_what_the_engine_gets_is_counted_and_given_what_the_load_leaves(clock: Any) -> None:
+    controller = Controller(GOAL, STEPS, 64)
+    load, engine = Admission(controller), Engine([END, *[WORD] * 8], 1, "stop")
+    for _ in range(63):
+        load.arrive()
+    count = request_of(load, engine, process_inputs)
+    (tally,) = count.tallies.values()
+    assert engine.asked[0].extra_args is not None
+    assert engine.asked[0].extra_args["think_budget"] == tally.budget.think < 192
+    told = count.told()
+    assert (told["asked"], told["why"], told["budget"]) == ("192+8", "load", str(tally.budget))
+    assert controller.turns.running == 63 and controller._drawn.count == tally.length

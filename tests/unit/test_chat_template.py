@@ -1,11 +1,18 @@
 """The chat template of a fine-tuning is held against the model before anything starts."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from transformers import AutoTokenizer
 
+from elastic_core.data.problems import prompt_lengths
 from elastic_core.errors import UserError
+from elastic_core.models.check import require_usable
 from elastic_core.models.prepare import prepare
+from elastic_core.models.special_tokens import chat_prompt, chat_text, load_markers
+from elastic_core.reasonflux.chat_templates import own_template
+from elastic_core.reasonflux.guide import Guide
 from flows import presets
 from flows.commands import doctor
 from flows.pipeline import pipeline
@@ -56,3 +63,37 @@ def test_a_model_that_is_not_there_is_one_sentence_and_one_of_the_hub_is_not_fet
 def test_who_does_not_fine_tune_needs_no_template(tmp_path: Path) -> None:
     require_chat_template(presets.resolve("smollm2-135m", {"base": str(tmp_path)}))
     require_chat_template(presets.resolve("smoke"))
+
+
+BROKEN = {
+    "raises": ("{{ raise_exception('tools are needed') }}", "TemplateError: tools are needed"),
+    "does not end": ("\n{% if messages", r"TemplateSyntaxError: .* \(line 2\)"),
+    "adds text to a list": ("{{ messages + 'a' }}", "TypeError: "),
+    "asks for what is not there": ("{{ messages[0].tool.name }}", "UndefinedError: "),
+    "divides by zero": ("{{ 1 / 0 }}", "ZeroDivisionError: "),
+    "calls itself": ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "RecursionError: "),
+}
+
+
+@pytest.mark.parametrize(("template", "said"), BROKEN.values(), ids=BROKEN)
+def test_a_template_that_fails_is_one_sentence_wherever_it_is_rendered(
+    template: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = checkpoint(tmp_path / "m", template=template)
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    sentence = f"^{source}: its chat template cannot be used: {said}"
+    guide = Guide(tokenizer, *[None] * 4)  # type: ignore[arg-type]
+    renders: list[Callable[[], object]] = [
+        lambda: load_markers(source, thinks=False),
+        lambda: chat_prompt(tokenizer, "1+1=?"),
+        lambda: chat_text(tokenizer, "1+1=?"),
+        lambda: prompt_lengths(tokenizer, ["1+1=?"]),
+        lambda: own_template(tokenizer),
+        lambda: guide._glue,
+        lambda: prepare(str(source), tmp_path / "out"),
+        lambda: require_usable(source, device="cpu", thinks=False),
+        lambda: require_chat_template(settings(source)),
+    ]
+    for render in renders:
+        with pytest.raises(UserError, match=sentence):
+            render()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from copy import copy
 from dataclasses import dataclass
 from enum import Enum, auto
 from types import SimpleNamespace
@@ -11,18 +14,21 @@ from typing import Any
 
 import orjson
 import pytest
+from fastapi import HTTPException
 from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
 from elastic_core.engines.base import drive
+from elastic_core.engines.budgets.parameters import validate
 from elastic_core.engines.budgets.processor import Progress
-from elastic_core.serving.counting import CURRENT, Count, Tally, watch
+from elastic_core.serving.counting import CURRENT, Count, watch
 from elastic_core.serving.dialects import Refused
-from elastic_core.serving.middleware import Budgets
+from elastic_core.serving.middleware import SMALL_BYTES, Budgets, _Bodies
 from elastic_core.serving.replies import Reply
 from elastic_core.serving.requests import VARIABLE, Plan, ServeConfiguration, parse
 from elastic_core.serving.requests import plan as plan_with
+from elastic_core.serving.tally import Tally
 from elastic_core.strategies import STRATEGIES, Sampling
 from elastic_core.trajectory import ThinkFinish
 from tests.scripted import ScriptedEngine
@@ -150,7 +156,8 @@ def test_a_budget_that_is_null_is_not_given(asked: object) -> None:
 
 def lowered(body: dict[str, Any], left: int | None, kind: Any = "chat", **options: Any) -> Plan:
     """Where the load leaves so much for a thought."""
-    return plan_with(kind, body, FREE, MARKS, lambda: left, **options)
+    planned = plan_with(kind, body, FREE, MARKS, **options)
+    return planned.with_thought(left, MARKS) if planned.may_be_lowered else planned
 
 
 @pytest.mark.parametrize(
@@ -168,7 +175,7 @@ def lowered(body: dict[str, Any], left: int | None, kind: Any = "chat", **option
         # With a budget these would be refused; a load refuses no request.
         ({"ignore_eos": True}, 10, "unlimited"),
         ({"min_tokens": 5}, 10, "unlimited"),
-        ({"n": 2, "response_format": {"type": "json_object"}}, 10, "unlimited"),
+        ({"n": "2", "response_format": {"type": "json_object"}}, 10, "unlimited"),
     ],
 )
 def test_load_takes_of_a_thought_and_never_adds_to_it(body: dict[str, Any], left: int | None, budget: str) -> None:
@@ -234,7 +241,6 @@ def test_tokens_are_counted_as_separate_counts_them(stream: list[int], budget: B
 class Kind(Enum):
     """vLLM's kinds of output."""
 
-    CUMULATIVE = auto()
     DELTA = auto()
     FINAL_ONLY = auto()
 
@@ -248,6 +254,11 @@ class SamplingParams:
     structured_outputs: object = None
     extra_args: dict[str, Any] | None = None
     stop: tuple[int, ...] = ()
+    max_tokens: int | None = None
+    stream_interval: int | None = None
+
+    def clone(self) -> SamplingParams:
+        return copy(self)
 
     def update_from_generation_config(self, config: dict[str, Any]) -> None:
         self.stop = tuple(config["eos_token_id"])
@@ -274,7 +285,7 @@ class Engine:
         start = 0
         try:
             for end in ends:
-                ids = tokens[start if kind is Kind.DELTA else 0 : end]
+                ids = tokens[start:end]
                 start = end
                 completion = SimpleNamespace(
                     index=index,
@@ -287,9 +298,14 @@ class Engine:
                 if end == len(tokens):
                     completion.finish_reason = finish
                 finished = completion.finish_reason is not None
-                yield SimpleNamespace(outputs=[completion], prompt_token_ids=list(PROMPT), finished=finished)
+                yield SimpleNamespace(
+                    outputs=[completion], prompt_token_ids=list(PROMPT), finished=finished, prompt_logprobs=None
+                )
         finally:
             self.is_closed = True
+
+    async def get_supported_tasks(self) -> tuple[str, ...]:
+        return ("generate",)
 
 
 class _Tokenizer:
@@ -325,14 +341,14 @@ def test_a_stream_says_what_the_whole_response_says(stream: list[int], budget: B
         count, seen = counted(Engine(output, size, finish), budget, kind)
         (tally,) = count.tallies.values()
         completions = [each.outputs[0] for each in seen]
-        ids = [i for each in completions for i in each.token_ids] if kind is Kind.DELTA else completions[-1].token_ids
+        ids = [i for each in completions for i in each.token_ids]
         assert list(ids) == output[: tally.length]
         assert len(completions[-1].logprobs) == len(completions[-1].token_ids)
         assert (completions[-1].finish_reason, completions[-1].stop_reason) == (
             ("length", None) if tally.cut else (finish, 3)
         )
         told.append(count.told())
-    assert told[0] == told[1] == told[2]
+    assert told[0] == told[1]
     assert told[0]["budget"] == str(budget)
 
 
@@ -347,15 +363,98 @@ def test_under_a_grammar_the_response_ends_after_s_tokens(stream: list[int], sol
         engine = Engine(output, size, "stop")
         count, seen = counted(engine, budget, kind, grammar=True)
         completions = [each.outputs[0] for each in seen]
-        ids = [i for each in completions for i in each.token_ids] if kind is Kind.DELTA else completions[-1].token_ids
-        texts = [each.text for each in completions]
+        ids = [i for each in completions for i in each.token_ids]
         assert list(ids) == expected
-        assert ("".join(texts) if kind is Kind.DELTA else texts[-1]) == TOKENIZER.decode(expected, True)
+        assert "".join(each.text for each in completions) == TOKENIZER.decode(expected, True)
         assert completions[-1].finish_reason == "length" and seen[-1].finished and engine.is_closed
         assert len(seen) == 1 or kind is not Kind.FINAL_ONLY
         (told,) = count.tallies.values()
         assert (told.solution, told.is_cut) == (solution, True)
         assert engine.asked[0].extra_args == {"think_budget": 4, "elastic_room": 9, "elastic_closed": False}
+
+
+@given(st.lists(st.sampled_from([END, WORD, WORD, WORD]), max_size=60), budgets, st.integers(1, 7))
+def test_an_engine_that_goes_on_beyond_a_budget_is_stopped_and_what_it_drew_is_counted(
+    stream: list[int], budget: Budget, size: int
+) -> None:
+    """Whatever a request brought it to: nothing that was to be forced is."""
+    drawn = [*stream, *[WORD] * 30]
+    shown = []
+    for kind in Kind:
+        engine = Engine(drawn, size, "length")
+        count, seen = counted(engine, budget, kind)
+        (tally,) = count.tallies.values()
+        completions = [each.outputs[0] for each in seen]
+        ids = [i for each in completions for i in each.token_ids]
+        shown.append(list(ids))
+        assert tally.length == len(ids) and list(ids) == drawn[: len(ids)]
+        assert tally.thinking <= (len(drawn) if budget.think is None else budget.think)
+        assert tally.solution <= (len(drawn) if budget.solution is None else budget.solution)
+        if tally.excess:
+            assert (tally.finish, completions[-1].finish_reason, seen[-1].finished) == ("length", "length", True)
+            assert "".join(each.text for each in completions) == TOKENIZER.decode(ids, True)
+            assert engine.is_closed and count.told()["excess_tokens"] == tally.excess
+            asked = engine.asked[0]
+            if budget.total is None:  # A response that is not streamed is looked at meanwhile.
+                assert asked.output_kind is not Kind.FINAL_ONLY and asked.stream_interval <= 64
+            else:  # The engine itself ends it.
+                assert asked.max_tokens == budget.total + MARKS.max_forced + 1
+        else:
+            assert tally.length + tally.cut == len(drawn)
+    assert shown[0] == shown[1]
+
+
+def test_a_client_cannot_have_a_budget_looked_at_more_rarely() -> None:
+    engine = Engine([WORD], 1, "length")
+    count = Count(MARKERS, TOKENIZER, Plan("chat", {}, Budget(4, None), "explicit"))
+    watch(engine)
+
+    async def drain() -> None:
+        CURRENT.set(count)
+        async for _ in engine.generate({}, SamplingParams(Kind.DELTA, stream_interval=10**9), "1"):
+            pass
+
+    asyncio.run(drain())
+    assert engine.asked[0].stream_interval == 64
+
+
+FLOATS = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
+
+
+def vllm_parameters(**given: Any) -> Any:
+    fields = dict.fromkeys(FLOATS, 1.0) | {"n": 1, "logit_bias": None, "extra_args": None} | given
+    return SimpleNamespace(__struct_fields__=tuple(fields), **fields)
+
+
+@pytest.mark.parametrize("value", [1e-320, 1e-46, -1e-40, 1e39, 1e300, float("inf"), float("-inf"), float("nan")])
+@pytest.mark.parametrize("name", [*FLOATS, "logit_bias", "one_of_a_later_vllm"])
+def test_a_number_that_float32_does_not_hold_is_refused_with_a_budget_and_without(name: str, value: float) -> None:
+    """vLLM applies penalties after a token was forced: minus infinity times 0 is NaN."""
+    for extra_args in (None, {"think_budget": 3}):
+        given: dict[str, Any] = {name: {5: value} if name == "logit_bias" else value, "extra_args": extra_args}
+        with pytest.raises(ValueError, match=re.escape(f" is {value!r}; expected 0, or a size from 1.17")):
+            validate(vllm_parameters(**given))
+
+
+@pytest.mark.parametrize("value", [0, 0.0, -0.0, 1, 0.7, -2.0, 1.2e-38, 3.4e38])
+def test_a_number_that_float32_holds_is_taken(value: float) -> None:
+    for name in FLOATS:
+        validate(vllm_parameters(**{name: value}, logit_bias={5: value}))
+
+
+@pytest.mark.parametrize("key", ["json", "structural_tag"])
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('{"items": ' * 300 + "{}" + "}" * 300, "more than 250 levels"),
+        ("[" * 100_000, "not JSON"),
+        ("{", "not JSON"),
+    ],
+)
+def test_a_grammar_in_a_text_is_no_deeper_than_one_in_the_request(key: str, text: str, sentence: str) -> None:
+    with pytest.raises(Refused, match=f"structured_outputs.{key} is {'nested ' if 'levels' in sentence else ''}"):
+        plan("chat", {"structured_outputs": {key: text}}, FREE)
+    assert plan("chat", {"structured_outputs": {key: '{"type": "string"}'}}, FREE)
 
 
 def test_the_engine_is_told_the_budget_and_every_end_of_text() -> None:
@@ -483,7 +582,9 @@ class App:
             await send(message)
 
 
-def call(app: App, path: str, body: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[int, bytes, list[bytes]]:
+def call(
+    app: App, path: str, body: Any, monkeypatch: pytest.MonkeyPatch, budgets: Budgets | None = None
+) -> tuple[int, bytes, list[bytes]]:
     """Status, body, and the body's pieces."""
     monkeypatch.setenv(VARIABLE, DEFAULT.dump())
     sent: list[dict[str, Any]] = []
@@ -498,7 +599,7 @@ def call(app: App, path: str, body: Any, monkeypatch: pytest.MonkeyPatch) -> tup
 
     headers = [(b"content-length", str(len(encoded)).encode())]
     scope = {"type": "http", "method": "POST", "path": path, "headers": headers, "app": app}
-    asyncio.run(Budgets(app)(scope, receive, send))
+    asyncio.run((budgets or Budgets(app))(scope, receive, send))
     bodies = [message["body"] for message in sent[1:]]
     return sent[0]["status"], b"".join(bodies), bodies
 
@@ -528,6 +629,60 @@ def test_a_stream_that_begins_with_an_error_is_a_refusal(monkeypatch: pytest.Mon
 def test_errors_pass_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     app = App(start(b"application/json", 401), body(b"{}"))
     assert call(app, "/v1/chat/completions", {}, monkeypatch)[:2] == (401, b"{}")
+
+
+async def sent(bodies: _Bodies, *pieces: bytes, whole: bool = False) -> AsyncExitStack:
+    """A connection that is open until the stack is closed."""
+    messages = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
+    messages[-1]["more_body"] = not whole
+
+    async def receive() -> Any:
+        return messages.pop(0) if messages else await asyncio.Event().wait()
+
+    stack = AsyncExitStack()
+    try:
+        bounded = stack.enter_context(bodies.bounded(receive))
+        for _ in pieces:
+            await bounded()
+    except HTTPException:
+        await stack.aclose()
+        raise
+    return stack
+
+
+def test_bodies_that_never_end_hold_no_more_than_there_is_for_all_and_keep_no_usual_request_out() -> None:
+    async def run() -> None:
+        bodies, piece = _Bodies(), bytes(31 * 2**20)
+        held = [await sent(bodies, piece) for _ in range(8)]
+        with pytest.raises(HTTPException) as refusal:
+            await sent(bodies, piece)
+        assert refusal.value.status_code == 503
+        for _ in range(100):
+            held.append(await sent(bodies, bytes(SMALL_BYTES)))
+        await held[0].aclose()
+        await sent(bodies, piece, whole=True), await sent(bodies, piece, piece[:99], whole=True)
+        held.append(await sent(bodies, piece))
+        await held[1].aclose()
+        with pytest.raises(HTTPException) as refusal:
+            await sent(bodies, piece, piece, whole=True)
+        assert refusal.value.status_code == 413
+        for each in held:
+            await each.aclose()
+        assert bodies._waiting == 0
+
+    asyncio.run(run())
+
+
+def test_a_body_that_stops_halfway_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elastic_core.serving.middleware._SLOWEST", 0.01)
+
+    async def run() -> None:
+        with _Bodies().bounded(asyncio.Event().wait) as bounded:  # type: ignore[arg-type]
+            with pytest.raises(HTTPException) as refusal:
+                await bounded()
+            assert refusal.value.status_code == 408
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("path", ["/v1/responses/1/cancel", "/inference/v1/generate", "/invocations"])

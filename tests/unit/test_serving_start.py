@@ -28,7 +28,7 @@ def test_whatever_fails_at_the_start_ends_the_server(monkeypatch: pytest.MonkeyP
         sent.append(message)
 
     sent: list[dict[str, Any]] = []
-    served = SimpleNamespace(config=SimpleNamespace(goal=None))
+    served = SimpleNamespace(config=SimpleNamespace(goal=object()))
     monkeypatch.setattr(middleware._Served, "by", lambda engine: served)
     monkeypatch.setattr(Admission, "by", fails)
     app = SimpleNamespace(state=SimpleNamespace(engine_client=None))

@@ -20,6 +20,7 @@ thought, by one who has the prompt on the host."""
 DROP_ONE = f'drop it, or lift the budget with "vllm_xargs": {{"{THINK}": "{UNLIMITED}", "{SOLUTION}": "{UNLIMITED}"}}'
 """What to do about a field that goes with no budget, the server's default included."""
 _MOST = 2**31 - 1
+_SMALLEST, _LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127  # Of float32, without what some processors take for 0.
 FIXED = "elastic-fixed"  # Header of a request whose budget a server under load is not to lower: true.
 KEY = "elastic"  # In vLLM's `additional_config`, which every process of an engine gets.
 OLDEST, V2_FROM, UNKNOWN_FROM = (0, 24), (0, 31), (0, 34)
@@ -70,8 +71,19 @@ def _tokens(key: str, value: Any, least: int) -> int | None:
     return value
 
 
+def _require_float32(sampling: Any) -> None:
+    """Refuse numbers outside the range of float32, in which vLLM computes: there a penalty is 0 or infinite, and makes
+    NaN of every logit, also in a row with a forced token."""
+    fields = {name: getattr(sampling, name) for name in sampling.__struct_fields__}
+    fields |= {f"logit_bias of {token}": value for token, value in (sampling.logit_bias or {}).items()}
+    for name, value in fields.items():
+        if isinstance(value, float) and value and not _SMALLEST <= abs(value) <= _LARGEST:
+            raise ValueError(f"{name} is {value!r}; expected 0, or a size from {_SMALLEST:g} to {_LARGEST:g} (float32)")
+
+
 def validate(sampling: Any) -> None:
     """Check a request before it enters the engine. A ValueError refuses it, with a sentence for the client."""
+    _require_float32(sampling)
     budget = budget_of(sampling)
     if budget is None:
         return

@@ -20,7 +20,7 @@ from verl.utils.profiler import simple_timer
 
 from elastic_core.budget import Budget, TrainingBudget
 from elastic_core.engines.base import drive
-from elastic_core.models.special_tokens import load_markers
+from elastic_core.models.special_tokens import load_markers, render
 from elastic_core.rewards import Grade, grade
 from elastic_core.rewards.response import response_text
 from elastic_core.seeds import group_seed, rollout_seed
@@ -126,9 +126,8 @@ class ElasticAgentLoop(AgentLoopBase):
         *before, question = row["raw_prompt"]
         if request:
             question = {**question, "content": request.prompt(question["content"])}
-        prompt = self._tokenizer.apply_chat_template(
-            [*before, question], add_generation_prompt=True, tokenize=True, return_dict=False
-        )
+        messages = [*before, question]
+        prompt = render(self._tokenizer, messages, add_generation_prompt=True, tokenize=True, return_dict=False)
         self._fits("prompt", len(prompt), self.rollout_config.prompt_length)
         budget = self._budget.draw(group)
         return [RolloutPlan(tuple(prompt), budget, seed, request) for seed in seeds]
