@@ -40,6 +40,25 @@ TRUTH = CodeTruth("stdin", (CodeTest("", "1"),)).encode()
         ("```python\r\nx\r\n```\r\n", "x\r"),
         ("```python\nx = '`'\n```", "x = '`'"),
         ("Use ```x``` like this:\n```\ny\n```", "y"),
+        ("~~~python\nx\n~~~", "x"),
+        ("~~~~\nprint('~~~')\n~~~\n~~~~", "print('~~~')\n~~~"),
+        ("~~~\nx\n```", None),
+        ("~~~markdown\n```python\nx\n```\n~~~", "x"),
+        ('```python\ns = """\n~~~ title\n"""\n```', 's = """\n~~~ title\n"""'),
+        # Output, a shell or another language after the program.
+        ("```python\na\n```\nOutput:\n```\n3\n4\n```", "a"),
+        ("```python\na\n```\n```text\nprint 3\n```", "a"),
+        ("```Python 3\na\n```\n```bash\npython a.py\n```", "a"),
+        ("```{.py}\na\n```\n```cpp\nint main() {}\n```", "a"),
+        ("```\nprint(1)\n```\nprints\n```\n1\n```", "print(1)"),
+        ("```\nprint(1)\n```\n```\n$ python -c 'print(1)'\n```", "print(1)"),
+        ("```python\ndef f(): pass\n```\n```\n>>> print(f())\nNone\n```", "def f(): pass"),
+        ("```python\na\n```\n```python-repl\n>>> a\n```\n```pycon\n>>> a\n```", "a"),
+        # The last that could be a program, though a draft says that it is one.
+        ("```python\na\n```\nBetter:\n```\ndef f(): pass\n```", "def f(): pass"),
+        ("```\nf = lambda x: x\n```\n```sh\npython a.py\n```", "f = lambda x: x"),
+        ("```sh\na\n```\n```\nb\n```", "b"),
+        ("```text\nprint(1)\n```", "print(1)"),
         ("no block", None),
         ("", None),
         ("```python\nx = 1", None),
@@ -47,14 +66,14 @@ TRUTH = CodeTruth("stdin", (CodeTest("", "1"),)).encode()
         ("`x`", None),
     ],
 )
-def test_the_last_complete_block_is_the_program(solution: str, code: str | None) -> None:
+def test_the_last_complete_block_of_python_is_the_program(solution: str, code: str | None) -> None:
     assert extract_code(solution) == code
 
 
-@given(st.text(alphabet="`px \n", max_size=60))
+@given(st.text(alphabet="`~px \n", max_size=60))
 def test_any_text_has_a_program_or_none(solution: str) -> None:
     code = extract_code(solution)
-    assert code is None or solution.count("```") >= 2
+    assert code is None or max(solution.count(fence) for fence in ("```", "~~~")) >= 2
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 @grader("code")
 def grade_code(solution: str, truth: str) -> Grade:
-    """Grade a solution by its last complete code block. Safe to call from any thread.
+    """Grade a solution by its last complete code block of Python. Safe to call from any thread.
 
     It is right when it passes every test; tests after the first failure are not run. `Grade.answer` is the program.
 
