@@ -262,10 +262,32 @@ def test_a_value_that_cannot_be_carried_is_refused(value: Any) -> None:
         wire.encode(value)
 
 
+@pytest.mark.parametrize("content", ["nan", 1, None, True, [], [1.0], [1.0, 1.0, 1.0], [1, 1], {"nan": 1, "inf": 1}] + [
+    [part, 0.0] for part in ("nan", "1", math.nan, math.inf, 10**400, True, None, [])])  # fmt: skip
+def test_a_complex_number_is_two_finite_floats_or_nothing(content: Any) -> None:
+    """Text in it is read by no reader of numbers: "nan" would pass for an answer, as no comparison with it holds."""
+    for parts in (content, content[::-1] if isinstance(content, list) else content):
+        with pytest.raises(wire.Untransportable):
+            wire.decode({"complex": parts})
+    assert wire.decode({"complex": [0.5, -1.0]}) == 0.5 - 1j
+
+
+@pytest.mark.parametrize("kind", ["tuple", "set", "frozenset", "deque", "dict", "complex", "bytes"])
+@given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists, max_leaves=5))
+def test_whatever_is_sent_arrives_as_its_kind_or_not_at_all(kind: str, content: Any) -> None:
+    try:
+        arrived = wire.decode({kind: content})
+    except (ValueError, TypeError):  # for those the checker refuses an answer
+        return
+    assert type(arrived).__name__ == kind
+    assert isinstance(content, str if kind == "bytes" else list)
+
+
 @pytest.mark.parametrize("message", [{}, {"a": 1, "b": 2}, {"code": "x"}, {"object": 1}, [{"module": "os"}]])
 def test_a_message_that_is_no_value_is_refused(message: Any) -> None:
-    with pytest.raises(ValueError):
-        wire.decode(message)
+    for read in (wire.decode, wire.as_json):
+        with pytest.raises(ValueError):
+            read(message)
 
 
 @pytest.mark.parametrize("make", [system_call_filter, program_filter])
