@@ -190,7 +190,8 @@ except OSError:
 def test_what_pairs_of_sockets_and_pipes_hold_is_bounded(make: str) -> None:
     """By the number of descriptors, as none can be made larger. asyncio takes a pair of sockets."""
     number, mebibytes = map(int, printed(HELD.replace("MAKE", make))[0].split())
-    default = int(Path("/proc/sys/net/core/wmem_default").read_text())
+    setting = Path("/proc/sys/net/core/wmem_default")  # a container does not always show it
+    default = int(setting.read_text()) if setting.exists() else 1 << 18
     assert number < bubblewrap._MAX_OPEN_FILES
     assert mebibytes << 20 <= bubblewrap._MAX_OPEN_FILES * max(default, 1 << 16)
 

@@ -25,7 +25,7 @@ Not covered:
   nothing else.
 - Fairness: a program may use all cores until its time is up; its neighbours take longer, which is not counted.
 - Between two looks, a program may have more threads, and more files, than it may.
-- Bytes in pipes and pairs of sockets: as many as 64 descriptors hold. A program cannot raise their sizes.
+- Bytes in pipes and pairs of sockets, as many as 64 descriptors hold in their default sizes, and page tables.
 - Programs that need processes with separate memory, sockets, packages other than numpy, random numbers from a device,
   locks, modes and times of files, or files that last: /tmp lasts as long as the sandbox, so that the tests of a "stdin"
   problem share one.
