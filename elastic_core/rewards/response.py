@@ -39,7 +39,11 @@ _PATTERNS = tuple(
 )
 
 Ids = tuple[int, ...]
-_OPENING = re.compile(r"([ \t]*)(`{3,})([^`]*)")  # indentation, fence, language
+_OPENING = re.compile(r"([ \t]*)(`{3,}|~{3,})([^`]*)")  # indentation, fence, language
+_PYTHON = re.compile(r"[\s{.]*(?:python|pypy|py)[0-9.]*(?![\w+-])", re.IGNORECASE)
+_SESSION = re.compile(r"\s*(?:>>>|\$) ")
+_STATEMENT = re.compile(r"\b(?:print|write|writelines|def|class|lambda|import)\b")
+"""A program without any of these prints nothing and defines nothing."""
 
 
 class ResponseText(NamedTuple):
@@ -155,23 +159,32 @@ def grade_choice(solution: str, truth: str) -> Grade:
 
 
 def extract_code(solution: str) -> str | None:
-    """Content of the last complete fenced block, whatever its language; None when there is none.
+    """Content of the last complete fenced block of Python: one that says so, or that names no language and could be a
+    program (output and sessions of a shell could not). Where there is none, of the last block; None without a block.
 
-    A fence is three or more backticks. One that names a language opens a block even within one, which then does not
-    count. The closing fence may follow code on its line. A block's indentation is removed.
+    A fence is three or more backticks or tildes. One that names a language opens a block even within one, which then
+    does not count; but tildes do not within backticks. The closing fence may follow code on its line. A block's
+    indentation is removed.
     """
     fence: re.Match[str] | None = None
     block: list[str] = []
-    code = None
+    last = program = None
     for line in solution.split("\n"):
         text = line.rstrip()
-        opening, before = _OPENING.fullmatch(text), text.rstrip("`")
-        if opening and (fence is None or opening[3]):
+        opening, before = _OPENING.fullmatch(text), text.rstrip(fence[2][0]) if fence else text
+        if opening and (fence is None or (opening[3] and opening[2][0] in ("`", fence[2][0]))):
             fence, block = opening, []
         elif fence and len(text) - len(before) >= len(fence[2]):
             block += [before] if before.strip() else []
-            code = "\n".join(each[min(len(fence[1]), len(each) - len(each.lstrip(" \t"))) :] for each in block)
+            last = "\n".join(each[min(len(fence[1]), len(each) - len(each.lstrip(" \t"))) :] for each in block)
+            program = last if _is_program(fence[3].strip(), last) else program
             fence = None
         elif fence:
             block.append(line)
-    return code
+    return last if program is None else program
+
+
+def _is_program(language: str, code: str) -> bool:
+    if language:
+        return _PYTHON.match(language) is not None
+    return not _SESSION.match(code) and _STATEMENT.search(code) is not None

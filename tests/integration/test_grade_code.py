@@ -263,6 +263,59 @@ def test_programs(program: str, truth: CodeTruth, status: GradeStatus) -> None:
     assert grade(program, truth) is status
 
 
+THREADS = """
+import multiprocessing as mp
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.pool import ThreadPool
+def square(x): return x * x
+def work(number, queue, total, seen):
+    with total.get_lock():
+        total.value += number
+    queue.put(number)
+    seen[number] = True
+def main():
+    n = int(input())
+    with mp.Pool(mp.cpu_count()) as pool, ProcessPoolExecutor(64) as executor, mp.Manager() as manager:
+        assert pool.map(square, range(n)) == list(executor.map(square, range(n)))
+        assert mp.get_context("spawn").Pool(64).starmap(pow, [(2, n)]) == ThreadPool().map(lambda x: 2**x, [n])
+        queue, total, seen = mp.Queue(), mp.Value("i", 0), manager.dict()
+        workers = [mp.Process(target=work, args=(i, queue, total, seen), daemon=True) for i in range(n)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        print(sorted(queue.get() for _ in workers), total.value, len(seen), [worker.exitcode for worker in workers])
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_processes_of_the_standard_library_are_threads() -> None:
+    assert grade(THREADS, stdin(("3", "[0, 1, 2] 3 3 [0, 0, 0]"), ("1", "[0] 0 1 [0]"))) is CORRECT
+    program = "from multiprocessing import Pool\ndef f(x):\n    with Pool() as pool: return pool.map(abs, x)"
+    assert grade(program, functional("f", ("[-1, 2]", "[1, 2]"))) is CORRECT
+    assert grade(program, check("assert f([-1, 2]) == [1, 2]", "f")) is CORRECT
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        "open('/dev/stdin').read()",
+        "io.open('/dev/fd/0', 'rb').read()",
+        "os.read(os.open('/dev/stdin', os.O_RDONLY), 9)",
+        "pathlib.Path('/proc/self/fd/0').read_text()",
+        "next(fileinput.input('/dev/stdin'))",
+        "np.loadtxt('/dev/stdin', int)",
+        "np.fromfile('/dev/stdin', int, sep=' ')[0]",
+    ],
+)
+def test_a_program_may_open_its_input_and_output_by_name(read: str) -> None:
+    program = (
+        "import fileinput, io, os, pathlib\nimport numpy as np\nopen('/dev/stdout', 'w').write(f'{2 * int(READ)}')"
+    )
+    assert grade(program.replace("READ", read.replace("'", '"')), DOUBLE) is CORRECT
+
+
 HUMANEVAL = """
 import numpy as np
 
@@ -348,6 +401,36 @@ class Stack:
 )
 def test_test_programs(program: str, truth: CodeTruth, status: GradeStatus) -> None:
     assert grade(program, truth) is status
+
+
+SENDS = """
+import os, struct
+def f(x):
+    for channel in range(3, 64):
+        try:
+            os.write(channel, struct.pack("!I", len(ANSWER)) + ANSWER)
+        except OSError:
+            pass
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ['{"value": {"complex": ["nan"]}}', '{"value": {"complex": "nan"}}', '{"value": {"complex": ["inf"]}}',
+     '{"value": {"complex": [1e999, 0.0]}}', '{"value": {"complex": [NaN, 0.0]}}', '{"value": {"complex": [1, 1, 1]}}',
+     '{"value": NaN}', '{"object": 0}', '{"object": "0"}', '{"none": ["ValueError", ""]}'],
+)  # fmt: skip
+def test_no_message_sent_in_place_of_an_answer_passes(answer: str) -> None:
+    program = SENDS.replace("ANSWER", repr(answer.encode()))
+    for test in (
+        "assert abs(f(1) - 2) < 1e-6",
+        "if abs(f(1) - 2) > 1e-6:\n    raise AssertionError",
+        "assert not abs(f(1) - 2) > 1e-6",
+        "assert not (f(1) < 2 or f(1) > 2)",
+        "try:\n    f(1)\nexcept ValueError:\n    pass\nelse:\n    assert f(1) == 2",
+    ):
+        assert grade(program, check(test, "f")) in (WRONG, RUNTIME_ERROR)
 
 
 STOPS = "def f(x): raise StopIteration"

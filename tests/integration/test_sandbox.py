@@ -268,7 +268,7 @@ def test_a_program_sees_the_system_only() -> None:
         running.send(WHAT_IT_SEES.encode(), time.monotonic() + 600)
         seen = runners._print(running, CodeTest("", ""), time.monotonic() + 600).decode().splitlines()
     assert set(json.loads(seen[0].replace("'", '"'))) <= {"dev", "lib", "lib64", "opt", "tmp", "usr"}
-    assert seen[1] == "['harness', 'libraries', 'python'] ['null'] [] /tmp"
+    assert seen[1] == "['harness', 'libraries', 'python'] ['null', 'stdin'] [] /tmp"  # the latter a link to the former
     # Python itself sets LC_CTYPE where no locale is set.
     assert seen[2] == "['LC_CTYPE', 'LD_LIBRARY_PATH', 'OPENBLAS_NUM_THREADS', 'PWD'] 1000 1000 sandbox"
     assert seen[3] == "[] 1 1"
@@ -345,7 +345,8 @@ def test_a_sandbox_that_cannot_start_for_now_is_tried_again_after_a_pause(
 def test_a_program_for_which_there_is_no_process_is_not_at_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     sandbox.require_sandbox()
     numbers = seccomp._MACHINES[platform.machine()]
-    no_forks = seccomp._filter(numbers, [], numbers.forks, (seccomp._ANY_BIT, 1, 0, seccomp._THREAD))
+    threads_only = seccomp._Argument("clone", 0, (seccomp._THREAD,), seccomp._THREAD)
+    no_forks = seccomp._filter(numbers, [], numbers.forks, (threads_only,))
     monkeypatch.setattr(bubblewrap, "system_call_filter", lambda: no_forks)
     with pytest.raises(sandbox.SandboxFailed, match="no process for the program"):
         grade_code(respond("print(1)"), CodeTruth("stdin", (CodeTest("", "1"),)).encode())

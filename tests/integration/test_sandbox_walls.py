@@ -77,17 +77,26 @@ def test_no_program_changes_modes_owners_times_or_attributes() -> None:
     assert [after.st_mode, after.st_uid, after.st_mtime] == [before.st_mode, before.st_uid, before.st_mtime]
 
 
-CALLS = {"x86_64": (206, 294), "aarch64": (0, 26)}
-"""io_setup and inotify_init1, those of these whose numbers depend on the machine."""
-
+NAMES = (
+    "io_setup", "inotify_init1", "ptrace", "kcmp", "process_vm_readv", "process_vm_writev", "setpriority",
+    "sched_setparam", "sched_setscheduler", "sched_setattr", "sched_setaffinity", "ioprio_set", "migrate_pages",
+    "move_pages", "get_robust_list", "seccomp", "sync", "syncfs", "unshare", "connect", "accept", "accept4",
+    "bind", "listen", "setsockopt", "sendfile", "splice", "tee", "vmsplice", "prctl",
+)  # fmt: skip
+NUMBERS = {
+    "x86_64": (206, 294, 101, 312, 310, 311, 141, 142, 144, 314, 203, 251, 256, 279, 274, 317, 162, 306, 272,
+               42, 43, 288, 49, 50, 54, 40, 275, 276, 278, 157),
+    "aarch64": (0, 26, 117, 272, 270, 271, 140, 118, 119, 274, 122, 30, 238, 239, 100, 277, 81, 267, 97,
+                203, 202, 242, 200, 201, 208, 71, 76, 77, 75, 167),
+}  # fmt: skip
+EVERYWHERE = {"fchmodat2": 452, "statmount": 457, "listmount": 458, "landlock_create_ruleset": 444, "quotactl_fd": 443,
+              "setxattrat": 463, "removexattrat": 466, "open_tree_attr": 467, "file_setattr": 469, "of the future": 600,
+              "pidfd_send_signal": 424, "pidfd_open": 434, "pidfd_getfd": 438, "process_madvise": 440,
+              "process_mrelease": 448}  # fmt: skip
 REFUSED = """
 import ctypes, errno
 libc = ctypes.CDLL(None, use_errno=True)
-io_setup, inotify_init1 = NUMBERS
-calls = {"io_setup": io_setup, "inotify_init1": inotify_init1, "fchmodat2": 452, "statmount": 457, "listmount": 458,
-         "landlock_create_ruleset": 444, "quotactl_fd": 443, "setxattrat": 463, "removexattrat": 466,
-         "open_tree_attr": 467, "file_setattr": 469, "of the future": 600}
-for name, number in calls.items():
+for name, number in CALLS.items():
     ctypes.set_errno(0)
     answer = libc.syscall(number, None, None, 1, None, 0)
     if answer != -1 or ctypes.get_errno() not in (errno.EPERM, errno.ENOSYS):
@@ -97,7 +106,171 @@ print("all tried")
 
 
 def test_calls_that_no_program_needs_are_refused() -> None:
-    assert printed(REFUSED.replace("NUMBERS", str(CALLS[platform.machine()]))) == ["all tried"]
+    calls = dict(zip(NAMES, NUMBERS[platform.machine()], strict=True)) | EVERYWHERE
+    assert printed(REFUSED.replace("CALLS", str(calls))) == ["all tried"]
+
+
+ARGUMENTS = """
+import ctypes, errno, fcntl, mmap, os, resource, socket
+libc = ctypes.CDLL(None, use_errno=True)
+def close_range(flags):
+    if libc.syscall(436, 60, 60, flags):
+        raise OSError(ctypes.get_errno(), "")
+def thread(flags):
+    if libc.syscall(CLONE, flags, None, None, None, None) < 0:
+        raise OSError(ctypes.get_errno(), "")
+file, (near, far) = os.open("/tmp/file", os.O_RDWR | os.O_CREAT), socket.socketpair()
+os.ftruncate(file, 1)
+may = {
+    "own limits": lambda: resource.prlimit(0, resource.RLIMIT_CORE, (0, 0)),
+    "close on exec": lambda: close_range(4),
+    "private memory": lambda: mmap.mmap(-1, 1, mmap.MAP_PRIVATE),
+    "shared file": lambda: mmap.mmap(file, 1),
+    "flags": lambda: fcntl.fcntl(near, fcntl.F_SETFL, os.O_NONBLOCK),
+    "non-blocking": lambda: far.setblocking(False),
+    "unread bytes": lambda: fcntl.ioctl(near, 0x541B, bytes(4)),
+}
+may_not = {
+    "parent's limits": lambda: resource.prlimit(os.getppid(), resource.RLIMIT_NPROC, (0, 0)),
+    "init's limits": lambda: resource.prlimit(1, resource.RLIMIT_NPROC),
+    "another's table of descriptors": lambda: close_range(2),
+    "both": lambda: close_range(6),
+    "thread with descriptors of its own": lambda: thread(0x10900),
+    "process": lambda: thread(0x11),
+    "shared memory without a file": lambda: mmap.mmap(-1, 1),
+    "the same, validated": lambda: mmap.mmap(-1, 1, 0x23),
+    "record lock": lambda: fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1),
+    "lock of an open file": lambda: fcntl.fcntl(file, 37, bytes(32)),
+    "lease": lambda: fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK),
+    "owner of a signal": lambda: fcntl.fcntl(near, fcntl.F_SETOWN, os.getppid()),
+    "large pipe": lambda: fcntl.fcntl(os.pipe()[0], 1031, 1 << 20),
+    "interfaces": lambda: fcntl.ioctl(near, 0x8912, bytes(40)),
+    "flags of an inode": lambda: fcntl.ioctl(file, 0x80086601, bytes(8)),
+}
+for name, attempt in {**may, **may_not}.items():
+    try:
+        attempt()
+        done = True
+    except OSError as error:
+        done = error.errno != errno.EPERM
+    if done is not (name in may):
+        print(name)
+print("all tried")
+"""
+
+
+def test_calls_are_refused_by_what_they_would_do() -> None:
+    clone = {"x86_64": 56, "aarch64": 220}[platform.machine()]
+    assert printed(ARGUMENTS.replace("CLONE", str(clone))) == ["all tried"]
+
+
+HELD = """
+import os, socket
+held, total = [], 0
+def fill(descriptor, chunk):
+    global total
+    os.set_blocking(descriptor, False)
+    try:
+        while True:
+            total += os.write(descriptor, chunk)
+    except OSError:
+        pass
+try:
+    while True:
+        held += MAKE
+        for end in held[-2:]:
+            for size in (1 << 16, 1):
+                fill(end if isinstance(end, int) else end.fileno(), bytes(size))
+except OSError:
+    print(len(held), total >> 20)
+"""
+
+
+@pytest.mark.parametrize("make", ["socket.socketpair()", "os.pipe()"])
+def test_what_pairs_of_sockets_and_pipes_hold_is_bounded(make: str) -> None:
+    """By the number of descriptors, as none can be made larger. asyncio takes a pair of sockets."""
+    number, mebibytes = map(int, printed(HELD.replace("MAKE", make))[0].split())
+    setting = Path("/proc/sys/net/core/wmem_default")  # a container does not always show it
+    default = int(setting.read_text()) if setting.exists() else 1 << 18
+    assert number < bubblewrap._MAX_OPEN_FILES
+    assert mebibytes << 20 <= bubblewrap._MAX_OPEN_FILES * max(default, 1 << 16)
+
+
+KEPT = """
+import ctypes, mmap, os
+libc = ctypes.CDLL(None, use_errno=True)
+huge, block = 2 << 20, mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE)
+block.madvise(14)  # MADV_HUGEPAGE
+for at in range(0, len(block), huge):
+    block[at] = 1
+import resource
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+"""
+
+
+def test_memory_is_taken_in_small_pages() -> None:
+    """Of a huge page most can be unmapped, and is not counted any more, while all of it is held."""
+    assert int(printed(KEPT)[0]) < 64
+
+
+OPEN = """
+import os, stat
+def kind(number):
+    try:
+        return stat.S_IFMT(os.fstat(number).st_mode)
+    except OSError:
+        return 0
+def solve(x):
+    kinds = [kind(number) for number in range(4096)]
+    return [kinds.count(stat.S_IFSOCK), kinds.count(stat.S_IFIFO), kinds[:3] == [stat.S_IFCHR] * 3, kinds.count(0)]
+"""
+
+
+def test_no_descriptor_in_a_program_is_of_the_machine() -> None:
+    """A socket would be of the machine's network: its interfaces, and names of its sockets. Pipes are of nothing."""
+    truth = CodeTruth("functional", (CodeTest("1", str([0, 2, True, 4096 - 5]).replace("T", "t")),), method="solve")
+    assert runners.run(OPEN, truth) is GradeStatus.CORRECT
+
+
+AGAINST_PARENT = """
+import ctypes, os, resource, signal
+print(1)
+def attempt(call, *arguments):
+    try:
+        call(*arguments)
+    except (OSError, ValueError):
+        pass
+for number in range(16):
+    attempt(resource.prlimit, os.getppid(), number, (0, 0))
+    attempt(resource.prlimit, 1, number, (0, 0))
+for who in (os.getppid(), 1):
+    for policy in range(8):
+        attempt(os.sched_setscheduler, who, policy, os.sched_param(0))
+    attempt(os.sched_setaffinity, who, {0})
+    attempt(os.setpriority, os.PRIO_PROCESS, who, 19)
+    attempt(os.setpgid, who, 0)
+    for name in ("SIGURG", "SIGCHLD", "SIGCONT", "SIGWINCH"):
+        attempt(os.kill, who, getattr(signal, name))
+attempt(os.setpriority, os.PRIO_USER, 0, 19)
+attempt(resource.setrlimit, resource.RLIMIT_NPROC, (0, 0))
+"""
+
+
+PROCESSES_OF_PARENT = """
+import os, resource
+print(1)
+try:
+    resource.prlimit(os.getppid(), resource.RLIMIT_NPROC, (0, 0))
+except PermissionError:
+    pass
+"""
+
+
+@pytest.mark.parametrize("program", [PROCESSES_OF_PARENT, AGAINST_PARENT], ids=["processes", "all"])
+def test_no_program_makes_the_sandbox_fail_for_its_next_test(program: str) -> None:
+    """That would be laid to the machine and end the run."""
+    truth = CodeTruth("stdin", (CodeTest("", "1"),) * 3)
+    assert runners.run(program, truth) is GradeStatus.CORRECT
 
 
 SENDS = """
@@ -143,7 +316,7 @@ def test_a_file_in_the_devices_place_is_not_taken_for_it(monkeypatch: pytest.Mon
 TALKS = """
 import os, stat, struct, threading, time, _thread
 def solve(x):
-    channel = next(number for number in range(3, 64) if is_socket(number))
+    channel = next(number for number in range(3, 64) if is_pipe(number))
     held = _thread.allocate_lock()
     held.acquire()
     threading.stack_size(32768)
@@ -156,9 +329,9 @@ def solve(x):
         time.sleep(0.005)
     os.write(channel, answer)
     os._exit(0)
-def is_socket(number):
+def is_pipe(number):
     try:
-        return stat.S_ISSOCK(os.fstat(number).st_mode)
+        return stat.S_ISFIFO(os.fstat(number).st_mode) and os.write(number, b"") == 0
     except OSError:
         return False
 """
@@ -188,7 +361,7 @@ for folder, _, names in os.walk("/"):
 def test_a_program_sees_no_file_that_python_does_not_need() -> None:
     needed = bubblewrap.needed_libraries(())
     expected = [f"/opt/libraries/{name}" for name in needed.files]
-    expected += [str(needed.loader), f"/opt/python/bin/{bubblewrap.PYTHON.name}", "/dev/null"]
+    expected += [str(needed.loader), f"/opt/python/bin/{bubblewrap.PYTHON.name}", "/dev/null", "/dev/stdin"]
     assert sorted(printed(FILES)) == sorted(expected)
 
 
@@ -226,7 +399,7 @@ def test_the_loader_is_known_in_both_of_ldds_forms(monkeypatch: pytest.MonkeyPat
 def test_a_sandbox_without_its_folder_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its files could not be counted."""
     with sandbox.Sandbox("candidate", bubblewrap.Limits(1 << 30, 10)) as running:
-        monkeypatch.setattr(running, "_first_frame", lambda deadline: READY)
+        monkeypatch.setattr(running, "_first_message", lambda deadline: READY)
         with pytest.raises(sandbox.SandboxFailed):
             running.ready()
 

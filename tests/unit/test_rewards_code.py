@@ -40,6 +40,25 @@ TRUTH = CodeTruth("stdin", (CodeTest("", "1"),)).encode()
         ("```python\r\nx\r\n```\r\n", "x\r"),
         ("```python\nx = '`'\n```", "x = '`'"),
         ("Use ```x``` like this:\n```\ny\n```", "y"),
+        ("~~~python\nx\n~~~", "x"),
+        ("~~~~\nprint('~~~')\n~~~\n~~~~", "print('~~~')\n~~~"),
+        ("~~~\nx\n```", None),
+        ("~~~markdown\n```python\nx\n```\n~~~", "x"),
+        ('```python\ns = """\n~~~ title\n"""\n```', 's = """\n~~~ title\n"""'),
+        # Output, a shell or another language after the program.
+        ("```python\na\n```\nOutput:\n```\n3\n4\n```", "a"),
+        ("```python\na\n```\n```text\nprint 3\n```", "a"),
+        ("```Python 3\na\n```\n```bash\npython a.py\n```", "a"),
+        ("```{.py}\na\n```\n```cpp\nint main() {}\n```", "a"),
+        ("```\nprint(1)\n```\nprints\n```\n1\n```", "print(1)"),
+        ("```\nprint(1)\n```\n```\n$ python -c 'print(1)'\n```", "print(1)"),
+        ("```python\ndef f(): pass\n```\n```\n>>> print(f())\nNone\n```", "def f(): pass"),
+        ("```python\na\n```\n```python-repl\n>>> a\n```\n```pycon\n>>> a\n```", "a"),
+        # The last that could be a program, though a draft says that it is one.
+        ("```python\na\n```\nBetter:\n```\ndef f(): pass\n```", "def f(): pass"),
+        ("```\nf = lambda x: x\n```\n```sh\npython a.py\n```", "f = lambda x: x"),
+        ("```sh\na\n```\n```\nb\n```", "b"),
+        ("```text\nprint(1)\n```", "print(1)"),
         ("no block", None),
         ("", None),
         ("```python\nx = 1", None),
@@ -47,14 +66,14 @@ TRUTH = CodeTruth("stdin", (CodeTest("", "1"),)).encode()
         ("`x`", None),
     ],
 )
-def test_the_last_complete_block_is_the_program(solution: str, code: str | None) -> None:
+def test_the_last_complete_block_of_python_is_the_program(solution: str, code: str | None) -> None:
     assert extract_code(solution) == code
 
 
-@given(st.text(alphabet="`px \n", max_size=60))
+@given(st.text(alphabet="`~px \n", max_size=60))
 def test_any_text_has_a_program_or_none(solution: str) -> None:
     code = extract_code(solution)
-    assert code is None or solution.count("```") >= 2
+    assert code is None or max(solution.count(fence) for fence in ("```", "~~~")) >= 2
 
 
 @pytest.mark.parametrize(
@@ -243,10 +262,32 @@ def test_a_value_that_cannot_be_carried_is_refused(value: Any) -> None:
         wire.encode(value)
 
 
+@pytest.mark.parametrize("content", ["nan", 1, None, True, [], [1.0], [1.0, 1.0, 1.0], [1, 1], {"nan": 1, "inf": 1}] + [
+    [part, 0.0] for part in ("nan", "1", math.nan, math.inf, 10**400, True, None, [])])  # fmt: skip
+def test_a_complex_number_is_two_finite_floats_or_nothing(content: Any) -> None:
+    """Text in it is read by no reader of numbers: "nan" would pass for an answer, as no comparison with it holds."""
+    for parts in (content, content[::-1] if isinstance(content, list) else content):
+        with pytest.raises(wire.Untransportable):
+            wire.decode({"complex": parts})
+    assert wire.decode({"complex": [0.5, -1.0]}) == 0.5 - 1j
+
+
+@pytest.mark.parametrize("kind", ["tuple", "set", "frozenset", "deque", "dict", "complex", "bytes"])
+@given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists, max_leaves=5))
+def test_whatever_is_sent_arrives_as_its_kind_or_not_at_all(kind: str, content: Any) -> None:
+    try:
+        arrived = wire.decode({kind: content})
+    except (ValueError, TypeError):  # for those the checker refuses an answer
+        return
+    assert type(arrived).__name__ == kind
+    assert isinstance(content, str if kind == "bytes" else list)
+
+
 @pytest.mark.parametrize("message", [{}, {"a": 1, "b": 2}, {"code": "x"}, {"object": 1}, [{"module": "os"}]])
 def test_a_message_that_is_no_value_is_refused(message: Any) -> None:
-    with pytest.raises(ValueError):
-        wire.decode(message)
+    for read in (wire.decode, wire.as_json):
+        with pytest.raises(ValueError):
+            read(message)
 
 
 @pytest.mark.parametrize("make", [system_call_filter, program_filter])

@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 @grader("code")
 def grade_code(solution: str, truth: str) -> Grade:
-    """Grade a solution by its last complete code block. Safe to call from any thread.
+    """Grade a solution by its last complete code block of Python. Safe to call from any thread.
 
     It is right when it passes every test; tests after the first failure are not run. `Grade.answer` is the program.
 
@@ -135,9 +135,9 @@ def _require_same(same: Callable[..., bool], given: Any, expected: Any, truth: C
 def _print(sandbox: Sandbox, test: CodeTest, deadline: float) -> bytes:
     """What the program prints for a test's input."""
     with _file(test.input.encode("utf-8", "surrogatepass")) as source, _file() as target:
-        sandbox.send(b"", deadline, [source, target])
+        sandbox.send_descriptors([source, target], deadline)
         answer = sandbox.receive(deadline)
-        if not answer:
+        if not answer:  # No program reaches the process that starts it: this is the machine's.
             raise SandboxFailed("the sandbox could start no process for the program")
         status = os.waitstatus_to_exitcode(int.from_bytes(answer[:4], "big"))
         if status == -signal.SIGXCPU:

@@ -31,6 +31,7 @@ MAX_FILES = 4096
 MAX_PROCESSES = 64  # processes and threads, the sandbox's own three included
 
 _MAX_OPEN_FILES = 64
+_MAX_SIGNALS = 64  # pending signals and timers, which the kernel counts by user
 PROVIDED = ("numpy",)  # packages that a program may import where it names them, besides the standard library
 
 UNUSED = ("_test", "_tkinter", "_curses", "readline", "nis.", "ossaudiodev", "spwd", "xx", "_xx")
@@ -77,7 +78,8 @@ def start(harness: str, limits: Limits, packages: Sequence[str], channel: socket
     try:
         os.write(written, system_call_filter())
         os.close(written)
-        view = [*_view(packages), "--dev-bind", str(device), os.devnull]
+        # The name only, for what looks whether it exists: `harness.stand_ins` opens it.
+        view = [*_view(packages), "--dev-bind", str(device), os.devnull, "--symlink", "null", "/dev/stdin"]
         python = [_PYTHON_INSIDE, "-I", "-S", "-B", "-X", "utf8"]
         module, main = ("candidate", "stdin") if harness == "stdin" else (harness, "main")
         run = f"import sys; sys.path.append('/opt'); from harness.{module} import {main}; {main}()"
@@ -181,5 +183,5 @@ def _limits(limits: Limits) -> list[str]:
     major, minor = platform.release().split(".")[:2]
     counts_processes = (int(major), int("".join(filter(str.isdigit, minor)))) >= (5, 14)
     processes = MAX_PROCESSES if counts_processes else "none"
-    given = limits.memory, int(limits.cpu_seconds) + 1, MAX_BYTES, _MAX_OPEN_FILES, processes, 0
+    given = limits.memory, int(limits.cpu_seconds) + 1, MAX_BYTES, _MAX_OPEN_FILES, processes, _MAX_SIGNALS, 0
     return [*map(str, given), program_filter().hex()]

@@ -8,7 +8,8 @@ Covered:
   where the kernel has them. No capabilities, an empty environment, a session of its own.
 - System calls: `seccomp` denies what reaches other processes, namespaces, mounts, sockets, keys, modes, owners and
   times of files, and memory that no limit counts.
-- A program is one process, with threads: it can start no others.
+- Descriptors: a program has no socket from outside, only pipes that were made inside, or files without a name.
+- A program is one process, with threads: it can start no others, and `multiprocessing` starts threads.
 - Limits: CPU time, address space, file size, open files, no core dumps; and the numbers of threads and of files in
   /tmp, looked at every `TICK` seconds, whether or not the program is heard of. Where the kernel counts threads by user
   namespace (5.14) and the user is not root, whom it does not limit, that is a hard limit as well.
@@ -24,8 +25,10 @@ Not covered:
   nothing else.
 - Fairness: a program may use all cores until its time is up; its neighbours take longer, which is not counted.
 - Between two looks, a program may have more threads, and more files, than it may.
-- Programs that need processes, sockets, packages other than numpy, random numbers from a device, modes and times of
-  files, or files that last: /tmp lasts as long as the sandbox, so that the tests of a "stdin" problem share one.
+- Bytes in pipes and pairs of sockets, as many as 64 descriptors hold in their default sizes, and page tables.
+- Programs that need processes with separate memory, sockets, packages other than numpy, random numbers from a device,
+  locks, modes and times of files, or files that last: /tmp lasts as long as the sandbox, so that the tests of a "stdin"
+  problem share one.
 - Where Python, numpy and this project are installed: their compiled files say so.
 - A C library other than GNU's: what Python needs is what `ldd` says.
 """
@@ -91,16 +94,16 @@ class Sandbox:
         self._peers: tuple[Sandbox, ...] = ()
         self._time = OwnTime()
         self._init: int | None = None  # a pidfd
-        self._folder: int | None = None  # the program's /tmp
-        self._channel, theirs = socket.socketpair()
+        # From inside: the program's /tmp, and pipes, made there, to write requests to and read answers from.
+        self._folder = self._requests = self._answers = -1
+        self._socket, theirs = socket.socketpair()
         try:
             self._process = start(harness, limits, packages, theirs)
         except OSError as error:
-            self._channel.close()
+            self._socket.close()
             raise SandboxFailed(f"bubblewrap cannot be run: {error}") from error
         finally:
             theirs.close()
-        self._channel.setblocking(False)
 
     def __enter__(self) -> Sandbox:
         return self
@@ -111,10 +114,10 @@ class Sandbox:
     def ready(self) -> None:
         """Wait until it has started, or SandboxFailed. Before that no program is inside; later failures are its own."""
         try:
-            answer = self._first_frame(self.now() + START_SECONDS)
+            answer = self._first_message(self.now() + START_SECONDS)
         except ProgramFailed as failure:
             raise SandboxFailed(f"the sandbox did not start ({failure}): {self._complaint()}") from failure
-        if answer != READY or self._folder is None:
+        if answer != READY or self._answers < 0:
             raise SandboxFailed(f"the sandbox began with {answer[:40]!r}")
         inside = children(self._process.pid)
         if inside:  # otherwise it has ended already, and the next message will say so
@@ -132,17 +135,20 @@ class Sandbox:
         other._time = self._time
         self._look()
 
-    def send(self, payload: bytes, deadline: float, descriptors: Sequence[int] = ()) -> None:
-        """Send a frame, and descriptors with it. ProgramFailed when it is not taken by `deadline` (seconds of `now`),
-        or the program has ended, or exceeds what it may use."""
+    def send(self, payload: bytes, deadline: float) -> None:
+        """Send a frame. ProgramFailed when it is not taken by `deadline` (seconds of `now`), or the program has ended,
+        or exceeds a limit."""
         with self._end_is_the_programs():
-            self._wait(select.POLLOUT, deadline)
-            header = HEADER.pack(len(payload))
-            sent = socket.send_fds(self._channel, [header], list(descriptors))
-            rest = memoryview(header[sent:] + payload)
+            rest = memoryview(HEADER.pack(len(payload)) + payload)
             while rest:
-                self._wait(select.POLLOUT, deadline)
-                rest = rest[self._channel.send(rest[: 1 << 16]) :]
+                self._wait(self._requests, select.POLLOUT, deadline)
+                rest = rest[os.write(self._requests, rest[: 1 << 16]) :]
+
+    def send_descriptors(self, descriptors: Sequence[int], deadline: float) -> None:
+        """Send file descriptors, to "stdin" only. Arguments and errors else as of `send`."""
+        with self._end_is_the_programs():
+            self._wait(self._socket.fileno(), select.POLLOUT, deadline)
+            socket.send_fds(self._socket, [b"!"], list(descriptors))
 
     def receive(self, deadline: float, longest: int = MAX_BYTES) -> bytes:
         """The next frame from inside, of at most `longest` bytes. Arguments and errors else as of `send`."""
@@ -168,39 +174,42 @@ class Sandbox:
                 os.waitid(os.P_PIDFD, self._init, os.WEXITED)
             os.close(self._init)
             self._init = None
-        if self._folder is not None:
-            os.close(self._folder)
-            self._folder = None
+        for descriptor in (self._folder, self._requests, self._answers):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._folder = self._requests = self._answers = -1
         self._process.kill()
         self._process.wait()
         assert self._process.stderr is not None
         self._process.stderr.close()
-        self._channel.close()
+        self._socket.close()
 
-    def _first_frame(self, deadline: float) -> bytes:
-        """What `harness.start` says, with the descriptor of /tmp."""
+    def _first_message(self, deadline: float) -> bytes:
+        """What `harness.start` says, with descriptors."""
         with self._end_is_the_programs():
-            self._wait(select.POLLIN, deadline)
-            frame, folders, _, _ = socket.recv_fds(self._channel, HEADER.size + len(READY), 1)
-        if not frame:
+            self._wait(self._socket.fileno(), select.POLLIN, deadline)
+            message, descriptors, _, _ = socket.recv_fds(self._socket, len(READY), 3)
+        if not message:
             raise ProgramFailed(GradeStatus.RUNTIME_ERROR, "it ended")
-        self._folder = folders[0] if folders else None
-        return frame[HEADER.size :]
+        if len(descriptors) == 3:
+            self._folder, self._requests, self._answers = descriptors
+            os.set_blocking(self._requests, False)
+        return message
 
     def _read(self, length: int, deadline: float) -> bytes:
         parts = []
         while length:
-            self._wait(select.POLLIN, deadline)
-            part = self._channel.recv(min(length, 1 << 20))
+            self._wait(self._answers, select.POLLIN, deadline)
+            part = os.read(self._answers, min(length, 1 << 20))
             if not part:
                 raise ProgramFailed(GradeStatus.RUNTIME_ERROR, "it ended")
             parts.append(part)
             length -= len(part)
         return b"".join(parts)
 
-    def _wait(self, event: int, deadline: float) -> None:
+    def _wait(self, descriptor: int, event: int, deadline: float) -> None:
         poll = select.poll()
-        poll.register(self._channel, event)
+        poll.register(descriptor, event)
         while True:
             ready = bool(poll.poll(TICK * 1000))
             # By time and not by silence: a program may send a byte now and then.
@@ -219,7 +228,7 @@ class Sandbox:
             if len(threads) > MAX_PROCESSES:
                 raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"more than {MAX_PROCESSES} processes and threads")
             waited |= threads
-            tmp = None if sandbox._folder is None else os.statvfs(sandbox._folder)
+            tmp = None if sandbox._folder < 0 else os.statvfs(sandbox._folder)
             if tmp and tmp.f_files - tmp.f_ffree > MAX_FILES:
                 raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"more than {MAX_FILES} files")
         self._time.look(waited)
@@ -228,7 +237,7 @@ class Sandbox:
     def _end_is_the_programs(self) -> Iterator[None]:
         try:
             yield
-        except (ConnectionError, BlockingIOError) as error:  # Out-of-band bytes make readable, and are not data.
+        except ConnectionError as error:
             raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"it broke its channel: {error}") from error
 
     def _complaint(self) -> str:

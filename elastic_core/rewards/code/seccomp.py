@@ -1,14 +1,21 @@
 """The system calls that programs in the sandbox may not make, as the filter that bubblewrap installs.
 
-Reasons to deny one: it reaches another process of the sandbox (ptrace, process_vm_writev, pidfd_getfd); it takes memory
-that no limit counts (memfd_create, System V memory and queues, asynchronous I/O, extended attributes); it takes what
-the kernel counts by user, which other sandboxes would lack (inotify); it changes a file's mode, owner or times, and
-where the grader is root and the file a device, that is the machine's; it says what the machine's file systems are
-called (statmount); or it opens much of the kernel to a program that has no use for it (namespaces, mounts, sockets,
-keys, io_uring, Landlock). Denied calls fail with EPERM; calls newer than this list with ENOSYS, as on an older kernel.
+Reasons to deny one:
+- It reaches another process of the sandbox (ptrace, pidfd_getfd), or changes its limits or priority (prlimit64).
+- It takes memory that no limit counts: memfd_create, System V memory and queues, asynchronous I/O, extended attributes,
+  record locks, shared memory without a file, descriptors for one thread, and pages that a pipe or socket holds after
+  the program has unmapped or truncated them (vmsplice, sendfile).
+- The kernel counts it by user, and other sandboxes would lack it (inotify, large pipes).
+- It changes a file's mode, owner or times; where the grader is root and the file a device, that is the machine's.
+- It tells the names of the machine's file systems (statmount), or the names of its interfaces (ioctl).
+- It opens much of the kernel without a use for programs: namespaces, mounts, sockets except for pairs, keys, io_uring.
 
-A second filter, for the program itself, denies new processes, as nothing else limits root's number everywhere; and
-sendmsg: descriptors on their way are counted by user, and where too many are, no other sandbox could send its first.
+Some calls are denied by an argument. Denied calls fail with EPERM; calls newer than this list with ENOSYS, as on an
+older kernel.
+
+A second filter, for the program itself, denies new processes, as nothing else limits root's number everywhere; sendmsg:
+descriptors on their way are counted by user, and where too many are, no other sandbox could send its first; and prctl,
+which could undo the settings of the harness.
 """
 
 from __future__ import annotations
@@ -18,18 +25,18 @@ import platform
 import struct
 from typing import NamedTuple
 
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06  # BPF operations on 32-bit words
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16  # offsets in struct seccomp_data, in bytes
+_LOAD, _AND, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06  # BPF operations on 32-bit words
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data, in bytes; an argument has eight
 _ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
 _NEW_NAMESPACES = 0x7E020000  # all CLONE_NEW… flags
-_THREAD = 0x00010000  # CLONE_THREAD
+_THREAD = 0x00010400  # CLONE_THREAD and CLONE_FILES: without the latter, each thread could have all descriptors again
 _CLONE3 = 435
 _NEWER = 463
 """The first call that was not reviewed: setxattrat. On x86_64 another numbering of all calls, x32, begins above it."""
 _DENIED_EVERYWHERE = (
     *(425, 426, 427),  # io_uring_setup, io_uring_enter, io_uring_register
     *(428, 429, 430, 431, 432, 433, 442),  # open_tree, move_mount, fsopen, fsconfig, fsmount, fspick, mount_setattr
-    *(434, 438),  # pidfd_open, pidfd_getfd
+    *(434, 438, 424, 440, 448),  # pidfd_open, pidfd_getfd, pidfd_send_signal, process_madvise, process_mrelease
     447,  # memfd_secret
     *(452, 457, 458),  # fchmodat2, statmount, listmount
     *(443, 444, 445, 446),  # quotactl_fd, landlock_create_ruleset, landlock_add_rule, landlock_restrict_self
@@ -37,15 +44,35 @@ _DENIED_EVERYWHERE = (
 )
 
 
+class _Argument(NamedTuple):
+    """An argument of a call, by its number from 0, and the values that it may have in the bits of a mask."""
+
+    call: str
+    number: int
+    allowed: tuple[int, ...]
+    mask: int = 0xFFFFFFFF
+
+
+_ARGUMENTS_ALLOWED = (
+    _Argument("clone", 0, (0,), _NEW_NAMESPACES),
+    _Argument("prlimit64", 0, (0,)),  # limits of the calling process only
+    _Argument("close_range", 2, (0, 4)),  # not CLOSE_RANGE_UNSHARE: the same
+    # Not MAP_SHARED with MAP_ANONYMOUS: pages that are unmapped stay in memory until all are.
+    _Argument("mmap", 3, (0, 0x01, 0x20), 0x21),
+    # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC: no locks, leases, owners or sizes of pipes.
+    _Argument("fcntl", 1, (0, 1, 2, 3, 4, 1030)),
+    _Argument("ioctl", 1, (0x5401, 0x541B, 0x5421, 0x5450, 0x5451)),  # TCGETS, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX
+)
+
 _Instruction = tuple[int, int, int, int]
 """An operation, how many instructions to skip where its test holds and where not, and its operand."""
 
 
 class _Machine(NamedTuple):
     audit: int
-    clone: int
+    checked: dict[str, int]  # numbers of the calls of `_ARGUMENTS_ALLOWED`
     forks: tuple[int, ...]
-    sends_descriptors: tuple[int, ...]
+    from_programs: tuple[int, ...]  # denied to programs only, as `forks` are
     denied: tuple[int, ...]
     superseded: tuple[int, ...]  # calls that only the older of the machines have, beside those that do the same
 
@@ -53,9 +80,9 @@ class _Machine(NamedTuple):
 _MACHINES = {
     "x86_64": _Machine(
         audit=0xC000003E,
-        clone=56,
+        checked={"clone": 56, "prlimit64": 302, "close_range": 436, "mmap": 9, "fcntl": 72, "ioctl": 16},
         forks=(57, 58),  # fork, vfork
-        sends_descriptors=(46, 307),  # sendmsg, sendmmsg
+        from_programs=(46, 307, 157),  # sendmsg, sendmmsg, prctl
         denied=(
             *(101, 310, 311, 312),  # ptrace, process_vm_readv, process_vm_writev, kcmp
             *(272, 308, 165, 166, 155, 161),  # unshare, setns, mount, umount2, pivot_root, chroot
@@ -63,6 +90,11 @@ _MACHINES = {
             *(321, 298, 323),  # bpf, perf_event_open, userfaultfd
             *(319, 29, 30, 64, 68, 240),  # memfd_create, shmget, shmat, semget, msgget, mq_open
             *(41, 303, 304, 300),  # socket, name_to_handle_at, open_by_handle_at, fanotify_init
+            *(42, 43, 288, 49, 50, 54),  # connect, accept, accept4, bind, listen, setsockopt
+            *(40, 275, 276, 278),  # sendfile, splice, tee, vmsplice
+            *(141, 142, 144, 314),  # setpriority, sched_setparam, sched_setscheduler, sched_setattr
+            *(203, 251, 256, 279, 274),  # sched_setaffinity, ioprio_set, migrate_pages, move_pages, get_robust_list
+            *(317, 162, 306),  # seccomp, sync, syncfs
             *(246, 320, 175, 313),  # kexec_load, kexec_file_load, init_module, finit_module
             *(135, 163, 167, 169, 179, 103),  # personality, acct, swapon, reboot, quotactl, syslog
             *(164, 227, 159, 305),  # settimeofday, clock_settime, adjtimex, clock_adjtime
@@ -70,13 +102,14 @@ _MACHINES = {
             *(91, 268, 93, 260, 280),  # fchmod, fchmodat, fchown, fchownat, utimensat
             *(188, 189, 190, 197, 198, 199),  # setxattr, lsetxattr, fsetxattr, removexattr, lremovexattr, fremovexattr
         ),
-        superseded=(90, 92, 94, 132, 235, 261, 253),  # chmod, chown, lchown, utime, utimes, futimesat, inotify_init
+        # chmod, chown, lchown, utime, utimes, futimesat, inotify_init; and modify_ldt
+        superseded=(90, 92, 94, 132, 235, 261, 253, 154),
     ),
     "aarch64": _Machine(
         audit=0xC00000B7,
-        clone=220,
+        checked={"clone": 220, "prlimit64": 261, "close_range": 436, "mmap": 222, "fcntl": 25, "ioctl": 29},
         forks=(),
-        sends_descriptors=(211, 269),
+        from_programs=(211, 269, 167),
         denied=(
             *(117, 270, 271, 272),
             *(97, 268, 40, 39, 41, 51),
@@ -84,6 +117,11 @@ _MACHINES = {
             *(280, 241, 282),
             *(279, 194, 196, 190, 186, 180),
             *(198, 264, 265, 262),
+            *(203, 202, 242, 200, 201, 208),
+            *(71, 76, 77, 75),
+            *(140, 118, 119, 274),
+            *(122, 30, 238, 239, 100),
+            *(277, 81, 267),
             *(104, 294, 105, 273),
             *(92, 89, 224, 142, 60, 116),
             *(170, 112, 171, 266),
@@ -109,20 +147,20 @@ def system_call_filter(machine: str | None = None) -> bytes:
         (_EQUAL, 0, 1, _CLONE3),
         (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
     ]
-    denied = (*numbers.denied, *numbers.superseded, *_DENIED_EVERYWHERE)
-    return _filter(numbers, first, denied, (_ANY_BIT, 0, 1, _NEW_NAMESPACES))
+    return _filter(numbers, first, (*numbers.denied, *numbers.superseded, *_DENIED_EVERYWHERE), _ARGUMENTS_ALLOWED)
 
 
 def program_filter(machine: str | None = None) -> bytes:
     """A further filter, under which a process starts threads and no processes, and sends no descriptors."""
     numbers = _MACHINES[machine or platform.machine()]
-    return _filter(numbers, [], (*numbers.forks, *numbers.sends_descriptors), (_ANY_BIT, 1, 0, _THREAD))
+    threads_only = _Argument("clone", 0, (_THREAD,), _THREAD)
+    return _filter(numbers, [], (*numbers.forks, *numbers.from_programs), (threads_only,))
 
 
 def _filter(
-    numbers: _Machine, first: list[_Instruction], denied: tuple[int, ...], clone_is_denied: _Instruction
+    numbers: _Machine, first: list[_Instruction], denied: tuple[int, ...], arguments: tuple[_Argument, ...]
 ) -> bytes:
-    """Kill what calls by another architecture's numbers; then go by the call's number, and for clone by its flags."""
+    """Kill what calls by another architecture's numbers; then go by the call's number, and by an argument of some."""
     program = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 1, 0, numbers.audit),
@@ -132,11 +170,10 @@ def _filter(
     ]
     for number in denied:
         program += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERROR | errno.EPERM)]
-    program += [
-        (_EQUAL, 0, 3, numbers.clone),
-        (_LOAD, 0, 0, _FIRST_ARGUMENT),
-        clone_is_denied,
-        (_RETURN, 0, 0, _ERROR | errno.EPERM),
-        (_RETURN, 0, 0, _ALLOW),
-    ]
+    for call, number, allowed, mask in arguments:
+        count = len(allowed)
+        program += [(_EQUAL, 0, count + 4, numbers.checked[call]), (_LOAD, 0, 0, _ARGUMENTS + 8 * number)]
+        program += [(_AND, 0, 0, mask), *((_EQUAL, count - n, 0, value) for n, value in enumerate(allowed))]
+        program += [(_RETURN, 0, 0, _ERROR | errno.EPERM), (_RETURN, 0, 0, _ALLOW)]
+    program.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)

@@ -5,7 +5,8 @@ import struct
 
 
 def attack(x):
-    answers = (b'{"value": {"object": 1}}', b'{"object": 0}', b'{"value": {"dict": 5}}', b'{"a":1, "b":1}')
+    answers = [b'{"value": {"object": 1}}', b'{"object": 0}', b'{"value": {"dict": 5}}', b'{"a":1, "b":1}']
+    answers += [b'{"value": {"complex": ["nan"]}}', b'{"value": {"complex": "inf"}}', b'{"object": 1e999}']
     for answer in answers:
         for descriptor in range(3, 64):
             try:

