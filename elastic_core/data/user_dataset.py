@@ -28,9 +28,11 @@ from elastic_core.system.fingerprint import sha256_file
 _NOT_CHOSEN = ("name", "file", "sha256", "origin")
 _RATIONALE = r"(?s)^(?:(.*)\n)?[ \t]*####[ \t]*([^\n]*)$"
 _MARKS = r"<<[^<>]*>>"
-_NEVER_WRITTEN = re.compile(r"""^(\[\s*["']|\{\s*["']|[+-]?(nan|inf)$)|[\x00-\x08\x0e-\x1f]""", re.IGNORECASE)
-"""Values of data files that no solver writes: lists of texts and objects in JSON's or Python's notation, NaN, infinity
-and control characters."""
+_NEVER_WRITTEN = re.compile(
+    r"""(?is)^([\[{]\s*["']|b?(["']).*\2$|<(\w+)>.*</\3>$|(array|tensor)\(|[+-]?(nan|inf)$)|[\x00-\x08\x0e-\x1f]"""
+)
+"""Notations of data files that no solver uses: lists of texts and objects in JSON or Python, quoted text, tags, arrays,
+NaN, infinity and control characters."""
 _THOUSANDS = r"^[-+]?\$?\d{1,3}(?:,\d{3})+(?:\.\d+)?$"
 
 
@@ -141,7 +143,7 @@ def ungraded(clean: Iterable[pl.DataFrame]) -> list[tuple[int, str]]:
         try:
             known = MathTruth.decode(truth)
             if any(map(_NEVER_WRITTEN.search, known.answers)):
-                raise ValueError("a list, an object, NaN or a control character; expected mathematics or words")
+                raise ValueError("a notation of data, such as a list, quotes, NaN; expected mathematics or words")
             content = ", ".join(known.answers) if known.match == "all" else known.answers[0]
             boxed.append(Answer("math", f"{THINK_END}\\boxed{{{content}}}", truth))
         except ValueError as error:
