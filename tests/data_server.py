@@ -51,14 +51,18 @@ class Server:
         """The Range headers of the requests for a path."""
         return [wanted for asked, wanted in self.requests if asked == path]
 
-    def add_hub(self, repository: str, commit: str, files: Mapping[str, bytes], lfs: bool = True) -> None:
-        """Serve a data set repository at "main" and at the commit, its files in LFS behind a redirect, or plain."""
-        siblings = []
+    def add_hub(
+        self, repository: str, commit: str, files: Mapping[str, bytes], lfs: bool = True, kind: str = "datasets"
+    ) -> None:
+        """Serve a repository of data sets, or of "models", at "main" and at the commit, its files in LFS behind a
+        redirect, or plain."""
+        siblings, tree = [], []
         for name, content in files.items():
             sha256 = hashlib.sha256(content).hexdigest()
             pointer = {"lfs": {"size": len(content), "sha256": sha256, "pointerSize": 130}} if lfs else {}
             siblings.append({"rfilename": name, "size": len(content), "blobId": "0" * 40, **pointer})
-            resolved = f"/datasets/{repository}/resolve/{commit}/{name}"
+            tree.append({"type": "file", "path": name, "size": len(content), "oid": sha256[:40]})
+            resolved = f"{'' if kind == 'models' else f'/{kind}'}/{repository}/resolve/{commit}/{name}"
             self.headers[resolved] = {"X-Repo-Commit": commit, "ETag": f'"{sha256}"'}
             if lfs:
                 linked = {"X-Linked-Etag": f'"{sha256}"', "X-Linked-Size": str(len(content))}
@@ -68,7 +72,8 @@ class Server:
             self.files[resolved] = content
         info = json.dumps({"id": repository, "sha": commit, "siblings": siblings}).encode()
         for revision in ("main", commit):
-            self.files[f"/api/datasets/{repository}/revision/{revision}"] = info
+            self.files[f"/api/{kind}/{repository}/revision/{revision}"] = info
+        self.files[f"/api/{kind}/{repository}/tree/{commit}"] = json.dumps(tree).encode()
 
 
 @contextmanager
@@ -90,6 +95,9 @@ def serving() -> Iterator[Server]:
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     site: Server
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
 
     def do_GET(self) -> None:
         path, wanted = urlsplit(self.path).path, self.headers.get("Range")
@@ -135,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body[:drop_after])
+        self.wfile.write(b"" if self.command == "HEAD" else body[:drop_after])
         if drop_after is not None:
             self.close_connection = True
 

@@ -38,7 +38,7 @@ def file_batches(entry: Dataset, files: Sequence[Path]) -> Batches:
             for raw in read_batches(file, entry.map.fields):
                 yield str(file), raw
         except BadRow as error:
-            raise _refusal(entry, str(file), error) from None
+            raise UserError(f"{entry.name}: {error.at(file)}") from None
 
 
 def clean_batches(entry: Dataset, batches: Batches, ids: pl.Series | None = None) -> Iterator[pl.DataFrame]:
@@ -59,7 +59,7 @@ def clean_batches(entry: Dataset, batches: Batches, ids: pl.Series | None = None
                 bad_rows(rows, earlier, "id {id} is also in an earlier row; expected each once")
                 seen |= found
         except BadRow as error:
-            raise _refusal(entry, file, error) from None
+            raise UserError(f"{entry.name}: {error.at(file)}") from None
         done += rows.height
         yield rows
     if ids is not None and ids.len() != done:
@@ -124,7 +124,7 @@ def model_text(entry: Dataset, clean: pl.DataFrame) -> pl.DataFrame:
 
 def _problems(rows: pl.DataFrame, done: int, ids: pl.Series | None) -> pl.DataFrame:
     for column, what in (("question", "question"), ("truth", "answer")):
-        bad_rows(rows, pl.col(column).is_null(), f"the {what} is missing or null; expected one")
+        bad_rows(rows, pl.col(column).is_null(), f"the {what} is missing or null (as NaN is); expected one")
     bad_rows(rows, pl.col("truth") == "", "the answer is empty; expected one")
     if ids is not None and ids.len() >= done + rows.height:
         rows = rows.with_columns(ids.slice(done, rows.height).alias("id"))
@@ -133,11 +133,6 @@ def _problems(rows: pl.DataFrame, done: int, ids: pl.Series | None) -> pl.DataFr
     if "starter_code" not in rows.columns:
         rows = rows.with_columns(pl.lit(None, pl.String).alias("starter_code"))
     return rows.select(pl.col(name).cast(dtype) for name, dtype in PROBLEMS.items())
-
-
-def _refusal(entry: Dataset, file: str, error: BadRow) -> UserError:
-    where = file if error.row is None else f"{file}: row {error.row}"
-    return UserError(f"{entry.name}: {where}: {error.reason}")
 
 
 def _messages(entry: Dataset, clean: pl.DataFrame) -> pl.DataFrame:

@@ -114,6 +114,9 @@ CONVERSATIONS = pl.Schema(
 )
 """Clean table of conversations."""
 
+JSON = pl.Object()
+"""Type of a raw column that parquet may hold as objects; they are read as their JSON."""
+
 Row = dict[str, Any]
 Fields = Mapping[str, pl.DataType | type[pl.DataType]]
 
@@ -141,6 +144,16 @@ class BadRow(ValueError):
     def __init__(self, row: int | None, reason: str) -> None:
         super().__init__(reason)
         self.row, self.reason = row, reason
+
+    def at(self, file: Path | str) -> str:
+        """Return the sentence for a user: file, row and reason."""
+        return f"{file}: {self.reason}" if self.row is None else f"{file}: row {self.row}: {self.reason}"
+
+
+def shortened(value: Any) -> str:
+    """Return a value for a message, in at most 80 characters."""
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def each_row(*columns: str) -> Callable[[Callable[[Row], Row]], Callable[[pl.DataFrame], pl.DataFrame]]:
@@ -197,6 +210,5 @@ def bad_rows(raw: pl.DataFrame, condition: pl.Expr, reason: str) -> None:
     if found.height:
         first = found.row(0, named=True)
         for name, value in first.items():
-            text = repr(value)
-            reason = reason.replace("{" + name + "}", text if len(text) <= 80 else f"{text[:77]}...")
+            reason = reason.replace("{" + name + "}", shortened(repr(value)))
         raise BadRow(first[ROW], reason)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from elastic_core.data.dataset import ROW, Row, bad_rows, each_row, reads
+from elastic_core.data.dataset import JSON, ROW, Row, bad_rows, each_row, reads
 from elastic_core.data.pickled import decode_hidden_tests
 from elastic_core.rewards.truth import CodeTest, CodeTruth
 
@@ -78,7 +78,7 @@ def _livecodebench_row(row: Row) -> Row:
     }
 
 
-@reads("problem", "starter_code", "tests", "metadata")
+@reads("problem", "starter_code", "tests", metadata=JSON)
 @each_row("question", "starter_code", "truth")
 def livecodebench_train(row: Row) -> Row:
     """DeepCoder's part of LiveCodeBench (lcbv5), whose tests are plain JSON."""

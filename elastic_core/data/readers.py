@@ -1,177 +1,218 @@
-"""Raw files as batches of rows: JSON, JSONL, CSV and parquet, with every row's position.
-
-The fast readers of polars and pyarrow do the work. Only when one refuses is the file read again, slowly, to say which
-row is at fault and why.
-"""
+"""Raw files as batches of rows: JSON, JSONL, CSV, TSV (also compressed) and parquet, with every row's position. Errors
+name the row, the value that was found and the expected type."""
 
 from __future__ import annotations
 
+import csv
 import io
+import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from elastic_core.data.dataset import ROW, BadRow, Fields
+from elastic_core.data.dataset import JSON, ROW, BadRow, Fields, shortened
 from elastic_core.errors import kind_of
+from elastic_core.system.files import impostor
 
 BATCH_BYTES = 64 << 20
 """Size of a batch of rows before decoding. A row of a code data set may hold 100 MB of tests, so a batch is bounded in
-bytes, not in rows, and a row above the bound is a batch of its own."""
-LARGE_BYTES = 8 << 20  # a larger line is read by itself
+bytes, not in rows. A row above the bound is a batch by itself."""
 
 MEMORY = 3 << 30
-"""Of the process that unpacks parquet, in bytes beside its own. A batch of 64 MiB in a row group of 600 MB takes
-1.3 GB."""
+"""Bytes that the process that unpacks parquet may use, on top of an idle one. A batch of 64 MiB in a row group of
+600 MB takes 1.3 GB."""
 BATCH_ROWS = 4096
 LARGEST_RATIO = 1000  # unpacked bytes to those of a parquet file; a bomb has millions
+LARGEST_TEXT_RATIO = 50  # the same of compressed text
 ALWAYS_FINE = 1 << 30  # bytes unpacked, whatever the ratio
 
 _BOM = b"\xef\xbb\xbf"
+_FORMATS = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
+_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+_NOT_TEXT = {
+    b"\x1f\x8b": "is compressed by gzip; expected a name that ends with .gz",
+    b"PK\x03\x04": "is a spreadsheet or another archive in zip; expected its rows in one of the formats",
+    b"PAR1": "is a parquet file; expected a name that ends with .parquet",
+    b"\xff\xfe": "is text in UTF-16; expected UTF-8",
+    b"\xfe\xff": "is text in UTF-16; expected UTF-8",
+}
 
 
 def read_batches(file: Path, fields: Fields | None) -> Iterator[pl.DataFrame]:
-    """Rows of a file: ROW (from 1) and the fields with their types, null where a row lacks one; `fields` None gives
-    each element of a JSON document as `key` and `json`. BadRow when the file is not what its name says, with the row
-    where there is one."""
-    readers = {".json": _json, ".jsonl": _jsonl, ".ndjson": _jsonl, ".csv": _csv, ".parquet": _parquet}
-    if file.suffix not in readers:
-        raise BadRow(None, f"unknown format {file.suffix!r}; expected one of {', '.join(readers)}")
+    """Rows of a file: ROW (from 1) and the fields with their types, null where a row lacks one or has NaN; `fields`
+    None gives each element of a JSON document as `key` and `json`. BadRow, if possible with the row, for a file that
+    does not match its name or the fields."""
     if fields is None:
-        document = _parse(file.read_bytes().removeprefix(_BOM))
+        document = _parse(b"".join(_lines(file)))
         if not isinstance(document, dict | list):
             raise BadRow(None, f"found {kind_of(document)}; expected a JSON list or object")
         items = document.items() if isinstance(document, dict) else ((None, value) for value in document)
-        rows = [(key, orjson.dumps(value).decode()) for key, value in items]
+        rows = [(key, json.dumps(value, ensure_ascii=False, separators=(",", ":"))) for key, value in items]
         yield _numbered(pl.DataFrame(rows, schema={"key": pl.String, "json": pl.String}, orient="row"))
     else:
-        yield from readers[file.suffix](file, fields)
+        readers = {".csv": _csv, ".tsv": _csv, ".parquet": _parquet}
+        yield from readers.get(format_of(file), _json)(file, fields)
+
+
+def format_of(file: Path) -> str:
+    """Return a file's format by its name, in lower case: ".jsonl" for `A.JSONL.gz`. BadRow for an unknown one."""
+    name = Path(file.name.lower())
+    packing = name.suffix if name.suffix in _COMPRESSIONS else ""
+    suffix = Path(name.name.removesuffix(packing)).suffix
+    if suffix not in _FORMATS or (packing and suffix == ".parquet"):
+        expected = f"{', '.join(_FORMATS)}, all but the last also compressed ({', '.join(_COMPRESSIONS)})"
+        raise BadRow(None, f"unknown format {suffix + packing!r}; expected one of {expected}")
+    return ".jsonl" if suffix == ".ndjson" else suffix
 
 
 def column_names(file: Path) -> list[str]:
     """Fields of a user's file, from its first row; BadRow when that cannot tell."""
-    if file.suffix == ".csv":
-        return pl.read_csv(file, n_rows=0).columns
-    if file.suffix == ".parquet":
+    if format_of(file) == ".parquet":
         return parquet_columns(file)
-    first: Any
-    if file.suffix == ".json":
-        rows = _parse(file.read_bytes())
-        first = rows[0] if isinstance(rows, list) and rows else None
+    if format_of(file) in (".csv", ".tsv"):
+        return table(file).columns
+    for _, row in records(file):
+        return list(row)
+    raise BadRow(None, "holds no rows; expected at least one")
+
+
+def records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield position and fields of each row of a file in JSONL (the lines that are not blank, counted as in an editor)
+    or JSON: the elements of a list, or of the only list in an object, as in `{"data": [...]}`. BadRow for a row that is
+    not an object."""
+    rows: Any
+    if format_of(file) == ".jsonl":
+        rows = ((number, _parse(line, number)) for number, line in enumerate(_lines(file), 1) if line.strip())
     else:
-        with file.open("rb") as stream:
-            first = _parse(stream.readline())
-    if not isinstance(first, dict):
-        raise BadRow(1, f"found {kind_of(first)}; expected an object with fields")
-    return list(first)
+        document = _parse(b"".join(_lines(file)))
+        lists = [each for each in document.values() if isinstance(each, list)] if isinstance(document, dict) else []
+        elements = lists[0] if len(lists) == 1 else document
+        if not isinstance(elements, list):
+            raise BadRow(None, f"found {kind_of(document)}; expected a list of objects")
+        rows = enumerate(elements, 1)
+    for number, row in rows:
+        if not isinstance(row, dict):
+            raise BadRow(number, f"found {kind_of(row)}; expected an object with fields")
+        yield number, row
+
+
+def _lines(file: Path) -> Iterator[bytes]:
+    """Yield the lines of a text file, unpacked, without a byte order mark. BadRow for a file of another format, and for
+    a decompression bomb."""
+    compression = _COMPRESSIONS.get(file.suffix.lower())
+    left = max(ALWAYS_FINE, LARGEST_TEXT_RATIO * file.stat().st_size)
+    try:
+        with io.BufferedReader(pa.input_stream(str(file), compression=compression)) as stream:
+            head = stream.peek(256)
+            if found := impostor(head) or next((_NOT_TEXT[each] for each in _NOT_TEXT if head.startswith(each)), None):
+                raise BadRow(None, found)
+            stream.read(len(_BOM) if head.startswith(_BOM) else 0)
+            while line := stream.readline(left + 1):
+                left -= len(line)
+                if left < 0:
+                    raise BadRow(None, f"unpacks to far more than its {file.stat().st_size} bytes; expected text")
+                yield line
+    except (pa.ArrowException, OSError) as error:
+        if not compression:
+            raise
+        raise BadRow(None, f"cannot be unpacked ({error}); expected data compressed by {compression}") from None
 
 
 def _json(file: Path, fields: Fields) -> Iterator[pl.DataFrame]:
-    data = file.read_bytes().removeprefix(_BOM)
+    batch, size = list[tuple[int, dict[str, Any]]](), 0
+    for number, row in records(file):
+        length = sum(len(value) for value in row.values() if isinstance(value, str))
+        if batch and size + length > BATCH_BYTES:
+            yield _frame(batch, fields)
+            batch, size = [], 0
+        batch.append((number, {name: row.get(name) for name in fields}))
+        size += length
+    if batch:
+        yield _frame(batch, fields)
+
+
+def _frame(rows: Iterable[tuple[int, dict[str, Any]]], fields: Fields) -> pl.DataFrame:
+    numbers, values = list[int](), {name: list[Any]() for name in fields}
+    for number, row in rows:
+        numbers.append(number)
+        for name, dtype in fields.items():
+            try:
+                values[name].append(_converted(row[name], dtype))
+            except (ValueError, TypeError) as error:
+                found, expected = f"{kind_of(row[name])} ({shortened(json.dumps(row[name]))})", _expected(dtype)
+                expected += " without halves of surrogate pairs" if isinstance(error, UnicodeError) else ""
+                raise BadRow(number, f"{name}: found {found}; expected {expected}") from None
+    return _numbered(pl.DataFrame(values, schema=dict(fields)), numbers)
+
+
+def _converted(value: Any, dtype: Any) -> Any:
+    """Convert a value of JSON or CSV to the type of a field: a number to text, the text of a number to that number.
+    ValueError or TypeError for values of other types."""
+    if value is None:
+        return None
+    if isinstance(dtype, pl.List) and isinstance(value, list):
+        return [_converted(each, dtype.inner) for each in value]
+    if isinstance(dtype, pl.Struct) and isinstance(value, dict):
+        return {field.name: _converted(value.get(field.name), field.dtype) for field in dtype.fields}
+    if isinstance(value, list | dict) or isinstance(value, bool) != (dtype == pl.Boolean):
+        raise TypeError
+    if dtype == pl.Boolean:
+        return value
+    if dtype == pl.String:
+        return str(value).encode().decode()  # Half of a surrogate pair is a UnicodeError.
+    number = float(value) if dtype == pl.Float64 else int(value)
+    if number != value and not isinstance(value, str):
+        raise ValueError
+    return number
+
+
+def table(file: Path) -> pl.DataFrame:
+    """A file in CSV or TSV, every value as text."""
+    data, separator = b"".join(_lines(file)), "\t" if format_of(file) == ".tsv" else ","
+    text = _text(data)
     try:
-        rows = pl.read_json(data, schema=dict(fields)) if data.lstrip()[:1] == b"[" else None
-        reason = "expected a list of objects"
+        return pl.read_csv(data, infer_schema=False, separator=separator)
+    except pl.exceptions.NoDataError:
+        raise BadRow(None, "is empty; expected a line with the names of the columns, and rows") from None
     except pl.exceptions.PolarsError as error:
-        rows, reason = None, str(error)
-    if rows is None:
-        document = _parse(data)
-        if not isinstance(document, list):
-            raise BadRow(None, f"found {kind_of(document)}; expected a list of objects")
-        for number, row in enumerate(document, 1):
-            _check_row(row, fields, number)
-        raise BadRow(None, reason)
-    yield _numbered(rows)
-
-
-def _jsonl(file: Path, fields: Fields) -> Iterator[pl.DataFrame]:
-    lines: list[bytes] = []
-    numbers: list[int] = []
-    size = 0
-    with file.open("rb") as stream:
-        for number, line in enumerate(stream, 1):
-            if number == 1:
-                line = line.removeprefix(_BOM)
-            if not line.strip():
-                continue
-            is_large = len(line) > LARGE_BYTES
-            if lines and (is_large or size + len(line) > BATCH_BYTES):
-                yield _lines(lines, numbers, fields)
-                lines, numbers, size = [], [], 0
-            if is_large:
-                yield _large_line(line, number, fields)
-                continue
-            lines.append(line)
-            numbers.append(number)
-            size += len(line)
-    if lines:
-        yield _lines(lines, numbers, fields)
-
-
-def _lines(lines: list[bytes], numbers: list[int], fields: Fields) -> pl.DataFrame:
-    try:
-        rows = pl.read_ndjson(io.BytesIO(b"".join(lines)), schema=dict(fields))
-        if rows.height == len(lines):
-            return _numbered(rows, numbers)
-        reason = f"{rows.height} objects on {len(lines)} lines; expected one object a line"
-    except pl.exceptions.PolarsError as error:
-        reason = str(error)
-    for number, line in zip(numbers, lines, strict=True):
-        _check_row(_parse(line, number), fields, number)
-    raise BadRow(None, reason)
-
-
-def _large_line(line: bytes, number: int, fields: Fields) -> pl.DataFrame:
-    """A line of 100 MB costs polars' reader a gigabyte; its large texts are taken as they are instead."""
-    row = _parse(line, number)
-    if not isinstance(row, dict):
-        raise BadRow(number, f"found {kind_of(row)}; expected an object")
-    _check_row({name: None if _is_large(value) else value for name, value in row.items()}, fields, number)
-    texts = {name for name, dtype in fields.items() if dtype == pl.String and _is_large(row.get(name))}
-    rest = orjson.dumps({name: row.get(name) for name in fields if name not in texts})
-    frame = pl.read_ndjson(io.BytesIO(rest), schema={name: fields[name] for name in fields if name not in texts})
-    frame = frame.with_columns(pl.Series(name, [row[name]]) for name in texts).select(list(fields))
-    return _numbered(frame, [number])
-
-
-def _is_large(value: Any) -> bool:
-    return isinstance(value, str) and len(value) > LARGE_BYTES // 10
+        width, *widths = map(len, csv.reader(io.StringIO(text, newline=""), delimiter=separator))
+        if row := next((row for row, found in enumerate(widths, 1) if found > width), None):
+            raise BadRow(row, f"{widths[row - 1]} fields; expected {width}, as the first line has") from None
+        raise BadRow(None, f"not a CSV file: {str(error).splitlines()[0]}") from None
 
 
 def _csv(file: Path, fields: Fields) -> Iterator[pl.DataFrame]:
-    data = file.read_bytes().removeprefix(_BOM)
-    try:
-        rows = pl.read_csv(data, infer_schema=False)
-    except pl.exceptions.PolarsError as error:
-        _explain_encoding(data)
-        raise BadRow(None, f"not a CSV file: {str(error).splitlines()[0]}") from None
+    rows = table(file)
     _require_columns(rows.columns, fields)
-    rows = _numbered(rows.select(list(fields)))
-    for name, dtype in fields.items():
-        cast = rows[name].cast(dtype, strict=False)
-        wrong = (cast.is_null() & rows[name].is_not_null()).arg_max()
-        if wrong is not None and cast[wrong] is None and rows[name][wrong] is not None:
-            raise BadRow(wrong + 1, f"{name}: {rows[name][wrong]!r}; expected {_expected(dtype)}")
-        rows = rows.with_columns(cast)
-    yield rows
+    yield _frame(enumerate(rows.select(list(fields)).iter_rows(named=True), 1), fields)
 
 
 def _parquet(file: Path, fields: Fields) -> Iterator[pl.DataFrame]:
     _require_columns(parquet_columns(file), fields)
     done = 0
     for batch in parquet_batches(file, list(fields), BATCH_BYTES):
-        columns = []
-        for name, dtype in fields.items():  # A nested column that the entry declares as text is read as JSON.
-            nested = pa.types.is_struct(batch.schema.field(name).type) and dtype == pl.String
-            columns.append(pl.col(name).struct.json_encode() if nested else pl.col(name).cast(dtype))
-        rows = pl.DataFrame(batch).select(columns)
+        columns = [_column(name, dtype, batch.schema.field(name).type) for name, dtype in fields.items()]
+        try:
+            rows = pl.DataFrame(batch).select(columns)
+        except pl.exceptions.PolarsError as error:
+            raise BadRow(None, f"rows from {done + 1}: {str(error).splitlines()[0]}; expected text in UTF-8") from None
         yield _numbered(rows, first=done + 1)
         done += rows.height
+
+
+def _column(name: str, dtype: Any, found: pa.DataType) -> pl.Expr:
+    """Convert a column of parquet to the type of a field. BadRow for a type that has no plain text."""
+    if dtype == JSON:
+        return pl.col(name).struct.json_encode() if pa.types.is_struct(found) else pl.col(name).cast(pl.String)
+    if dtype == pl.String and (pa.types.is_nested(found) or pa.types.is_boolean(found) or pa.types.is_temporal(found)):
+        raise BadRow(None, f"{name}: a column of {shortened(str(found))}; expected text or numbers")
+    return (pl.col(name).fill_nan(None) if pa.types.is_floating(found) else pl.col(name)).cast(dtype)
 
 
 def _numbered(rows: pl.DataFrame, numbers: Sequence[int] | None = None, first: int = 1) -> pl.DataFrame:
@@ -185,37 +226,28 @@ def _require_columns(present: list[str], fields: Fields) -> None:
         raise BadRow(None, f"no field {', '.join(missing)}; there are: {', '.join(present)}")
 
 
-def _check_row(row: Any, fields: Fields, number: int) -> None:
-    if not isinstance(row, dict):
-        raise BadRow(number, f"found {kind_of(row)}; expected an object")
-    for name, dtype in fields.items():
-        value = row.get(name)
-        try:
-            pl.read_json(orjson.dumps([{name: value}]), schema={name: dtype})
-        except pl.exceptions.PolarsError:
-            raise BadRow(number, f"{name}: found {kind_of(value)}; expected {_expected(dtype)}") from None
-
-
 def _parse(data: bytes, row: int | None = None) -> Any:
-    """A JSON document; BadRow of this row when it is none."""
+    """Decode a JSON document, NaN as null; BadRow with this row for other text."""
+    text = _text(data, row)
     try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        _explain_encoding(data, row)
-        if data.lstrip()[:1] == b"<":
-            raise BadRow(row, "an HTML page in place of JSON") from None
+        return json.loads(text, parse_constant=lambda name: None)
+    except json.JSONDecodeError as error:
         at_end = error.pos >= len(error.doc.rstrip())
         what = "ends in the middle (truncated?)" if at_end else "is not JSON"
+        if error.msg == "Extra data":
+            what = "is more than one document (one a line? then call it .jsonl): it goes on"
         raise BadRow(row, f"{what} at line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except (RecursionError, ValueError) as error:
+        raise BadRow(row, f"cannot be read as JSON: {error}") from None  # Too deep, or a number of 4,300 digits.
 
 
-def _explain_encoding(data: bytes, row: int | None = None) -> None:
+def _text(data: bytes, row: int | None = None) -> str:
     try:
-        data.decode("utf-8")
+        return data.decode()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         byte = f"byte {data[error.start]:#04x} at offset {error.start}, line {line}"
-        raise BadRow(row, f"{byte} is not UTF-8") from None
+        raise BadRow(row, f"{byte} is not UTF-8; save the file as UTF-8") from None
 
 
 def _expected(dtype: Any) -> str:
@@ -233,12 +265,13 @@ def parquet_columns(file: Path) -> list[str]:
     try:
         return list(pq.read_schema(file).names)
     except (pa.ArrowException, OSError) as error:
-        raise BadRow(None, f"not a parquet file: {error}") from None
+        with file.open("rb") as stream:
+            raise BadRow(None, f"not a parquet file: {impostor(stream.read(256)) or error}") from None
 
 
 def parquet_batches(file: Path, columns: Sequence[str], batch_bytes: int) -> Iterator[pa.RecordBatch]:
-    """These columns of all rows, in batches of about `batch_bytes`, by the file's own record of its sizes. BadRow when
-    it cannot be read, or is a bomb: it unpacks to more than `LARGEST_RATIO` times its size and to more than
+    """Yield these columns of all rows, in batches of about `batch_bytes`, by the file's own record of its sizes. BadRow
+    when it cannot be read, or is a bomb: it unpacks to more than `LARGEST_RATIO` times its size and to more than
     `ALWAYS_FINE`, or a batch takes more than `MEMORY`."""
     script = Path(__file__).with_name("unpack.py")
     bounds = [str(MEMORY), str(batch_bytes), str(BATCH_ROWS)]

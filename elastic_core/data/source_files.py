@@ -18,18 +18,13 @@ from pydantic import TypeAdapter, ValidationError
 from elastic_core.data.dataset import GitHub, Hub, Local, SourceFile
 from elastic_core.data.download import Network, Pin
 from elastic_core.errors import UserError
-from elastic_core.system.files import write_text
+from elastic_core.system.files import impostor, write_text
 from elastic_core.system.fingerprint import HashCache
 from elastic_core.system.network import DownloadError
 
 Stored = GitHub | Hub | Local  # sources that files lie at
 
 _SIGNS = frozenset("*?[")
-_IMPOSTORS = {
-    b"<!doctype html": "an HTML page came in place of data",
-    b"<html": "an HTML page came in place of data",
-    b"version https://git-lfs": "a pointer of Git LFS lies in place of data: run `git lfs pull` where it was cloned",
-}
 UNKNOWN = Pin(None, None)
 
 
@@ -279,11 +274,10 @@ class Store:
     def _verified(self, source: Stored, name: str, path: Path, known: _Known, remedy: str) -> Fetched:
         sha256, size = self.hashes.sha256(path), path.stat().st_size
         with path.open("rb") as file:
-            head = file.read(256).lstrip().lower()
-        impostor = next((f" ({what})" for start, what in _IMPOSTORS.items() if head.startswith(start)), "")
+            what = impostor(file.read(256))
         found = Pin(sha256, size)
-        if found.contradicts(known.pin) or (impostor and known.pin.sha256 is None):
-            raise _mismatch(source, name, f"{path} has {found}{impostor}", known, remedy)
+        if found.contradicts(known.pin) or (what and known.pin.sha256 is None):
+            raise _mismatch(source, name, f"{path} has {found}" + (f" ({what})" if what else ""), known, remedy)
         return Fetched(path, name, sha256, size)
 
     def _recorded(self, source: Stored, fetched: Fetched, known: _Known, commit: str | None = None) -> Fetched:

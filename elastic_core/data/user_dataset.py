@@ -1,4 +1,4 @@
-r"""A user's data set: a CSV, JSON, JSONL or parquet file whose columns they name.
+r"""A user's data set: a CSV, TSV, JSON, JSONL or parquet file whose columns they name.
 
 Its answers may be in GSM8K's form, a rationale and in its last line `#### N`. The rationale may hold calculator marks,
 `2+2=<<2+2=4>>4`, which a person would not write.
@@ -10,7 +10,6 @@ import json
 import re
 import shutil
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -29,6 +28,11 @@ from elastic_core.system.fingerprint import sha256_file
 _NOT_CHOSEN = ("name", "file", "sha256", "origin")
 _RATIONALE = r"(?s)^(?:(.*)\n)?[ \t]*####[ \t]*([^\n]*)$"
 _MARKS = r"<<[^<>]*>>"
+_NEVER_WRITTEN = re.compile(
+    r"""(?is)^([\[{]\s*["']|b?(["']).*\2$|<(\w+)>.*</\3>$|(array|tensor)\(|[+-]?(nan|inf)$)|[\x00-\x08\x0e-\x1f]"""
+)
+"""Notations of data files that no solver uses: lists of texts and objects in JSON or Python, quoted text, tags, arrays,
+NaN, infinity and control characters."""
 _THOUSANDS = r"^[-+]?\$?\d{1,3}(?:,\d{3})+(?:\.\d+)?$"
 
 
@@ -82,7 +86,9 @@ class UserDataset:
     def _problems(self, raw: pl.DataFrame) -> pl.DataFrame:
         truth = _truth(self.answer) if self.rationales else pl.col(self.answer)
         columns = {"question": pl.col(self.question), "truth": truth} | ({"id": pl.col(self.id)} if self.id else {})
-        return self._used(raw).select(ROW, **{name: column.str.strip_chars() for name, column in columns.items()})
+        rows = self._used(raw)
+        bad_rows(rows, pl.col(self.question).str.strip_chars() == "", f"{self.question}: is empty; expected a question")
+        return rows.select(ROW, **{name: column.str.strip_chars() for name, column in columns.items()})
 
     def _conversations(self, raw: pl.DataFrame) -> pl.DataFrame:
         rows = self._used(raw)
@@ -100,34 +106,28 @@ class UserDataset:
         return rows.select(identifier, messages.alias("messages"), ROW).cast(CONVERSATIONS)
 
 
-def validate(dataset: UserDataset) -> None:
-    """Check what can be checked without reading the rows: a missing field, a name or template that is not usable is a
-    UserError."""
+def checked(dataset: UserDataset) -> UserDataset:
+    """Return the data set with the form of answers of its first row. UserError for an unusable name or template, a file
+    that cannot be read or lacks a field, and fine-tuning data without rationales."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", dataset.name):
         raise UserError(f'data set name "{dataset.name}"; expected lower-case letters, digits, dots and dashes')
     if dataset.prompt not in TEMPLATES:
         raise UserError(f'unknown prompt template "{dataset.prompt}"; there are: {", ".join(TEMPLATES)}')
+    file = Path(dataset.file)
     try:
-        present = column_names(Path(dataset.file))
+        present = column_names(file)
+        for option, name in (("question", dataset.question), ("answer", dataset.answer), ("id", dataset.id)):
+            if name and name not in present:
+                raise UserError(f"--{option} {name}: {file} has no such field; there are: {', '.join(present)}")
+        first = next(read_batches(file, {dataset.answer: pl.String()}), pl.DataFrame())
     except BadRow as error:
-        raise UserError(f"{dataset.file}: {error.reason}") from None
-    for option, name in (("question", dataset.question), ("answer", dataset.answer), ("id", dataset.id)):
-        if name and name not in present:
-            raise UserError(f"--{option} {name}: {dataset.file} has no such field; there are: {', '.join(present)}")
-
-
-def recognised(dataset: UserDataset) -> UserDataset:
-    """The data set with the form of answers that its first row has. UserError when the file cannot be read, or has no
-    rationales and is to be fine-tuned on."""
-    try:
-        first = next(read_batches(Path(dataset.file), {dataset.answer: pl.String()}), None)
-    except BadRow as error:
-        where = dataset.file if error.row is None else f"{dataset.file}: row {error.row}"
-        raise UserError(f"{where}: {error.reason}") from None
-    rationales = first is not None and first.height > 0 and bool(first[:1].select(_is_rationale(dataset.answer)).item())
+        raise UserError(error.at(file)) from None
+    if first.is_empty():
+        raise UserError(f"{file}: holds no rows; expected at least one")
+    rationales = bool(first[:1].select(_is_rationale(dataset.answer)).item())
     if dataset.form == "conversations" and not rationales:
         raise UserError(
-            f"{dataset.file}: {dataset.answer}: the first row's answer holds no rationale; to fine-tune on it, "
+            f"{file}: {dataset.answer}: the first row's answer holds no rationale; to fine-tune on it, "
             "expected GSM8K's form (a rationale, and as last line `#### N`); a file in the alpaca form needs no "
             "adding, give it as warm_start.sft.data"
         )
@@ -135,17 +135,21 @@ def recognised(dataset: UserDataset) -> UserDataset:
 
 
 def ungraded(clean: Iterable[pl.DataFrame]) -> list[tuple[int, str]]:
-    """Position and answer of the rows in tables of problems whose answer the grader does not accept in a box as its
-    own: no response could be right."""
+    """Return position and answer (with a reason, where one is known) of the rows that no response could win: a solver
+    would write the answer differently, or the grader does not accept it in a box."""
     truths = [row for rows in clean for row in rows.select(ROW, "truth").iter_rows()]
-    boxed = []
+    boxed, reasons = list[Answer](), dict[str, str]()
     for _, truth in truths:
-        with suppress(ValueError):  # None that the grader reads.
+        try:
             known = MathTruth.decode(truth)
+            if any(map(_NEVER_WRITTEN.search, known.answers)):
+                raise ValueError("a notation of data, such as a list, quotes, NaN; expected mathematics or words")
             content = ", ".join(known.answers) if known.match == "all" else known.answers[0]
             boxed.append(Answer("math", f"{THINK_END}\\boxed{{{content}}}", truth))
+        except ValueError as error:
+            reasons[truth] = f" ({error})"
     right = {answer.truth for answer, graded in zip(boxed, grade_many(boxed), strict=True) if graded.score == 1}
-    return [(row, truth) for row, truth in truths if truth not in right]
+    return [(row, f"{truth[:40]!r}{reasons.get(truth, '')}") for row, truth in truths if truth not in right]
 
 
 def add(dataset: UserDataset, directory: Path) -> UserDataset:

@@ -1,8 +1,8 @@
 """Whether a checkpoint can be used here, by its configuration and tokenizer.
 
-Covered: missing files, a tokenizer that does not fit the embedding, token ids outside it, think markers, architectures
-that transformers, vLLM or verl's loss do not know, heads that vLLM has no CPU kernel for.
-Not covered: what the weights hold, and whether they fit the memory.
+Covered: missing files and truncated weights; a tokenizer that does not fit the embedding, token ids outside it, think
+markers; architectures that transformers, vLLM or verl's loss do not know, heads that vLLM has no CPU kernel for.
+Not covered: the values of the weights, and whether they fit the memory.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from elastic_core.errors import UserError, first_line
+from elastic_core.models.files import tensors, weight_files
 from elastic_core.models.special_tokens import ChatTemplateFailed, load_markers
 from elastic_core.system.fingerprint import tokenizer_fingerprint
 
@@ -86,7 +87,7 @@ def _read_json(file: Path, name: str) -> dict[str, Any]:
         raise UserError(f"{name} has no {file.name}; expected a Hugging Face checkpoint directory")
     try:
         value = json.loads(file.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{name}: {file.name} is not JSON ({error}); copy the checkpoint anew") from None
     if not isinstance(value, dict):
         raise UserError(f"{name}: {file.name} holds a {type(value).__name__}, expected an object")
@@ -94,16 +95,17 @@ def _read_json(file: Path, name: str) -> dict[str, Any]:
 
 
 def _require_weights(checkpoint: Path, name: str) -> None:
-    index = checkpoint / "model.safetensors.index.json"
-    if index.exists():
-        shards = set(_read_json(index, name).get("weight_map", {}).values())
-        if missing := sorted(shard for shard in shards if not (checkpoint / shard).exists()):
-            raise UserError(
-                f"{name} lacks {len(missing)} of the {len(shards)} files of its weights ({missing[0]}); copy them, or "
-                "download the model anew"
-            )
-        return
-    if any(checkpoint.glob("*.safetensors")):
+    try:
+        shards = weight_files(checkpoint)
+        tensors(checkpoint)
+    except UserError as error:
+        raise UserError(f"{name}: {str(error).removeprefix(f'{checkpoint}/')}") from None
+    if missing := [shard.name for shard in shards if not shard.exists()]:
+        raise UserError(
+            f"{name} lacks {len(missing)} of the {len(shards)} files of its weights ({missing[0]}); copy them, or "
+            "download the model anew"
+        )
+    if shards:
         return
     found = _gguf(checkpoint) or next((file.name for file in sorted(checkpoint.glob("*.bin"))), None)
     if found is None:

@@ -7,10 +7,12 @@ import json
 import math
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TypedDict
 
-from elastic_core.errors import UserError
+from elastic_core.errors import UserError, first_line
+from elastic_core.system.files import impostor
 
 CARD = "README.md"
 MODEL_FILES = ("*.json", "*.jinja", "*.safetensors", "*.model", "*.txt", "thought.toml", CARD)
@@ -24,6 +26,8 @@ TOKENIZER_FILES = (
     "merges*",
     "thought.toml",
 )
+INDEX = "model.safetensors.index.json"
+"""Names the files of weights that are split."""
 ONE_THREAD = 10_000_000
 """Parameters up to which a second thread costs training more in waiting than it saves, on a busy machine."""
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
@@ -35,17 +39,18 @@ def is_local(model: str) -> bool:
 
 
 def locate(model: str, files: tuple[str, ...] = MODEL_FILES) -> Path:
-    """The directory of a model, a directory itself or OWNER/NAME on the hub. What the hub's cache holds is taken,
-    whatever later commits say; what it lacks of the `files` (patterns) is downloaded. UserError when that fails."""
+    """Return the directory of a model, given as a directory or as OWNER/NAME on the hub. A complete model in the hub's
+    cache is used, whatever later commits say; else its `files` (patterns) are downloaded, at the newest commit.
+    UserError when that fails."""
     if is_local(model):
         return Path(model).resolve()
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    try:
-        return Path(snapshot_download(model, allow_patterns=list(files), local_files_only=True))
-    except LocalEntryNotFoundError:
-        pass  # It lacks something.
+    with suppress(LocalEntryNotFoundError):
+        snapshot = Path(snapshot_download(model, allow_patterns=list(files), local_files_only=True))
+        if _is_complete(snapshot, files):
+            return snapshot
     try:
         return Path(snapshot_download(model, allow_patterns=list(files)))
     except OSError as error:  # All of the hub's own errors are.
@@ -55,6 +60,26 @@ def locate(model: str, files: tuple[str, ...] = MODEL_FILES) -> Path:
             f"`hf download {model}` (gated: `hf auth login` first) where there is internet, and copy it to "
             f"{constants.HF_HUB_CACHE}, or give a directory"
         ) from None
+
+
+def _is_complete(snapshot: Path, files: tuple[str, ...]) -> bool:
+    """Whether a directory of the hub's cache has configuration, tokenizer and, if they are among the `files`, weights.
+    The hub's client cannot tell: it lists only repositories that it downloaded in one call, not file by file."""
+    weights = (weight_files(snapshot) or [snapshot / INDEX]) if files == MODEL_FILES else []
+    tokenizers = [file for pattern in ("tokenizer.json", "*.model", "vocab*") for file in snapshot.glob(pattern)]
+    return bool(tokenizers) and all(file.exists() for file in (snapshot / "config.json", *weights))
+
+
+def weight_files(model: Path) -> list[Path]:
+    """Return the files of a checkpoint directory's weights: those named in its index, present or not, else all
+    safetensors files. UserError for an invalid index."""
+    index = model / INDEX
+    if not index.exists():
+        return sorted(model.glob("*.safetensors"))
+    try:
+        return [model / name for name in sorted(set(json.loads(index.read_bytes())["weight_map"].values()))]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UserError(f"{index}: not an index of weights ({first_line(error)}); copy the checkpoint anew") from None
 
 
 def licence(model: Path) -> str | None:
@@ -77,12 +102,20 @@ class Tensor(TypedDict):
 
 
 def tensors(model: Path) -> dict[str, Tensor]:
-    """The tensors of a checkpoint directory by name; none where it holds no safetensors files."""
+    """Return the tensors of a checkpoint directory by name; none where it holds no safetensors files. UserError for a
+    truncated file."""
+    from safetensors import SafetensorError, safe_open
+
     found: dict[str, Tensor] = {}
     for file in sorted(model.glob("*.safetensors")):
-        with file.open("rb") as stream:
-            header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
-        found |= {name: tensor for name, tensor in header.items() if name != "__metadata__"}
+        try:
+            with safe_open(file, framework="numpy") as opened:
+                parts = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
+                found |= {name: Tensor(dtype=part.get_dtype(), shape=part.get_shape()) for name, part in parts.items()}
+        except (SafetensorError, OSError) as error:
+            with file.open("rb") as stream:
+                reason = impostor(stream.read(256)) or f"{file.stat().st_size} bytes that are not complete ({error})"
+            raise UserError(f"{file}: {reason}; expected safetensors, copy or download the file anew") from None
     return found
 
 

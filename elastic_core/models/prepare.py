@@ -114,10 +114,11 @@ def _load(model: str) -> tuple[Any, Any]:
                 f"{model}: no model there; expected a Hugging Face checkpoint directory, a .gguf file, or OWNER/NAME "
                 "on the hub"
             )
+        model_files.tensors(directory)  # UserError for truncated ones.
     try:
         tokenizer = AutoTokenizer.from_pretrained(directory, **how)
         network = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32 if how else "auto", **how)
-    except (OSError, ValueError, KeyError, NotImplementedError) as error:
+    except Exception as error:  # torch and the readers of tokenizers and GGUF raise many kinds.
         raise UserError(f"{model}: transformers cannot read it as a language model: {first_line(error)}") from None
     if not getattr(tokenizer, "is_fast", False):
         raise UserError(f"{model}: transformers has no fast tokenizer for it, expected one (tokenizer.json)")

@@ -121,7 +121,7 @@ def read_library(file: Path) -> dict[str, Template]:
     if not file.is_file():
         raise UserError(f"{file}: no such file")
     same: dict[str, set[Template]] = defaultdict(set)
-    for where, fields in _lines(file) if file.suffix == ".jsonl" else _document(file):
+    for where, fields in _lines(file) if file.suffix.lower() == ".jsonl" else _document(file):
         draft = _Entry(file, where, fields).template()
         same[draft.id].add(draft)
     if not same:

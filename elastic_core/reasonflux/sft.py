@@ -9,7 +9,6 @@ and solver becomes one thought, their replies without the requests. The model le
 
 from __future__ import annotations
 
-import codecs
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,13 +16,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import orjson
 import polars as pl
-import pyarrow.parquet as pq
 
 from elastic_core.data import mapping
-from elastic_core.data.dataset import Dataset, Form, Local, SourceFile, reads
-from elastic_core.data.readers import column_names
+from elastic_core.data.dataset import BadRow, Dataset, Form, Local, SourceFile, reads
+from elastic_core.data.readers import column_names, format_of, records, table
 from elastic_core.errors import UserError
 from elastic_core.reasonflux.chat_templates import ChatTemplate, Template
 from elastic_core.rewards.truth import THINK_END, GradeStatus
@@ -31,7 +28,6 @@ from elastic_core.system.files import replacing, write_text
 from elastic_core.system.fingerprint import sha256_file
 
 FILE_DATASET = "alpaca-file"  # name of a user's own file among the data sets of a run
-_SUFFIXES = (".json", ".jsonl", ".parquet")
 _PIECE_ROWS = 512
 _EMPTY: tuple[Any, ...] = (None, "", [], {})  # how alpaca files say that a row has no value
 ROWS = pl.Schema({"input_ids": pl.List(pl.Int32), "loss_mask": pl.List(pl.Int8)})
@@ -82,10 +78,11 @@ def file_dataset(file: Path) -> Dataset:
         raise UserError(
             f"{file}: no such file, and no data set of that name; `elastic data list` shows those there are"
         )
-    if file.suffix not in _SUFFIXES:
-        raise UserError(f"{file}: unknown format; expected one of {', '.join(_SUFFIXES)} in the alpaca form")
-    # A column that a parquet file lacks is an error, and `system` may be missing.
-    lacking = {"system"} if file.suffix == ".parquet" and "system" not in column_names(file) else set()
+    try:
+        # A column that a table lacks is an error, and `system` may be missing.
+        lacking = set() if format_of(file) in (".json", ".jsonl") else {"system"}.difference(column_names(file))
+    except BadRow as error:
+        raise UserError(f"{error.at(file)} in the alpaca form") from None
     return Dataset(
         name=FILE_DATASET,
         description="fine-tuning data of the user's own",
@@ -103,14 +100,13 @@ def unused_fields(files: Iterable[Path]) -> dict[str, int]:
     """Fields of alpaca files that training does not read, each with the number of rows that have a value there."""
     counts: Counter[str] = Counter()
     for file in files:
-        if file.suffix == ".parquet":
-            for name in set(pq.read_schema(file).names).difference(mapping.ALPACA):
-                counts[name] += pl.scan_parquet(file).select(pl.col(name).count()).collect().item()
-        else:
-            data = file.read_bytes().removeprefix(codecs.BOM_UTF8)
-            lines = filter(None, data.splitlines())
-            for row in orjson.loads(data) if file.suffix == ".json" else map(orjson.loads, lines):
+        if format_of(file) in (".json", ".jsonl"):
+            for _, row in records(file):
                 counts.update(name for name in row if name not in mapping.ALPACA and row[name] not in _EMPTY)
+        else:
+            rows = pl.scan_parquet(file) if format_of(file) == ".parquet" else table(file).lazy()
+            for name in set(column_names(file)).difference(mapping.ALPACA):
+                counts[name] += rows.select(pl.col(name).count()).collect().item()
     return dict(sorted(counts.items()))
 
 

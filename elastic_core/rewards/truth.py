@@ -97,6 +97,17 @@ class MathTruth:
     tolerance: float | None = None  # largest absolute difference of equal numbers; None asks for equality
     unit: str | None = None  # in which the answer is given; an answer may repeat it or leave it out
 
+    def __post_init__(self) -> None:
+        """ValueError when something is missing or of a wrong type."""
+        if not isinstance(self.answers, tuple) or not self.answers or not all(isinstance(a, str) for a in self.answers):
+            raise ValueError(f"answers are {self.answers!r}; expected a list of at least one text")
+        if self.match not in ("any", "all"):
+            raise ValueError(f"match is {self.match!r}; expected any or all")
+        if not isinstance(self.unit, str | None):
+            raise ValueError(f"unit is {self.unit!r}; expected text")
+        if self.tolerance is not None and not (_is_number(self.tolerance, float | int) and self.tolerance >= 0):
+            raise ValueError(f"tolerance is {self.tolerance!r}; expected a number that is not negative")
+
     def encode(self) -> str:
         """Text that `decode` reads."""
         plain = len(self.answers) == 1 and self.tolerance is None and self.unit is None
@@ -111,8 +122,9 @@ class MathTruth:
             return cls((text,))
         try:
             values = json.loads(text)
-            return cls(**{**values, "answers": tuple(values["answers"])})
-        except (TypeError, KeyError) as error:
+            answers = values["answers"]
+            return cls(**{**values, "answers": tuple(answers) if isinstance(answers, list) else answers})
+        except (TypeError, KeyError, RecursionError) as error:
             raise ValueError(f"not an encoded mathematical truth ({error}): {text[:80]}") from None
 
 
@@ -220,5 +232,9 @@ def _require_identifier(name: str, value: Any) -> None:
 def _require_positive(name: str, value: Any, number: Any) -> None:
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, number) or not 0 < value < math.inf:
+    if not _is_number(value, number) or value <= 0:
         raise ValueError(f"{name} is {value!r}; expected a positive {'whole number' if number is int else 'number'}")
+
+
+def _is_number(value: Any, number: Any) -> bool:
+    return isinstance(value, number) and not isinstance(value, bool) and -math.inf < value < math.inf

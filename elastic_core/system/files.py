@@ -8,16 +8,24 @@ import os
 import re
 import shutil
 import socket
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from elastic_core.errors import UserError
 
 if TYPE_CHECKING:
     import polars as pl
 
 _MARKDOWN = re.compile(r"[\\`*|]|<(?=[A-Za-z/!?])|&(?=[#A-Za-z])|\](?=[(\[])")
 _FORMULA = re.compile(r"[=+\-@\t\r]")
+_IMPOSTORS = {
+    b"<!doctype html": "an HTML page came in place of data",
+    b"<html": "an HTML page came in place of data",
+    b"version https://git-lfs": "a pointer of Git LFS lies in place of data: run `git lfs pull` where it was cloned",
+}
 
 
 class LockHeld(RuntimeError):
@@ -49,6 +57,20 @@ def replacing_directory(path: Path, *, durable: bool = False) -> Iterator[Path]:
         (rename_durably if durable else Path.replace)(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def read_toml(file: Path, expected: str = "TOML") -> dict[str, Any]:
+    """Read a user's TOML file, with or without a byte order mark; UserError when that fails."""
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: TOML or UTF-8.
+        raise UserError(f"{file}: {error}; expected {expected}") from None
+
+
+def impostor(head: bytes) -> str | None:
+    """Recognise a file that came in place of data by its first 256 bytes: a clause for a message, or None."""
+    head = head.lstrip().lower()
+    return next((what for start, what in _IMPOSTORS.items() if head.startswith(start)), None)
 
 
 def write_text(path: Path, text: str, *, durable: bool = False) -> None:

@@ -22,6 +22,7 @@ key: Ray numbers the jobs of every local cluster alike, and verl removes a socke
 from __future__ import annotations
 
 import errno
+import hashlib
 import hmac
 import os
 import secrets
@@ -42,6 +43,8 @@ from elastic_core.errors import UserError
 from elastic_core.system.network import bypass_proxies
 
 VARIABLE = "ELASTIC_PRIVATE_STORES"  # Environment variable of vLLM's processes that are ours.
+_LONGEST = 29
+"""Characters of TMPDIR. A socket's path may have 107, and Ray's names below TMPDIR take 78 (`ray_cluster`)."""
 _QUEUE_KEY = "ELASTIC_QUEUE_KEY"  # 256 bits, as hexadecimal digits.
 
 
@@ -51,6 +54,10 @@ def private_directory() -> Path:
     shared = Path(tempfile.gettempdir())
     if _is_private(shared):
         return shared
+    return _own_directory(shared)
+
+
+def _own_directory(shared: Path) -> Path:
     directory = shared / f"elastic-{os.getuid()}"
     with suppress(FileExistsError):
         directory.mkdir(mode=0o700)
@@ -63,19 +70,35 @@ def private_directory() -> Path:
 
 
 def use_private_directory(*, new_if_taken: bool = False) -> None:
-    """Have this process and its later children put temporary files into `private_directory`, and raise as it does.
-    `new_if_taken` makes a directory of another name instead: no other user can keep a command from starting."""
+    """Have this process and its later children put temporary files into `private_directory`, under a name that leaves
+    room for those of sockets, and raise as it does. `new_if_taken` makes a directory of another name instead: no other
+    user can keep a command from starting."""
     try:
         directory = private_directory()
     except UserError:
         if not new_if_taken:
             raise
         directory = Path(tempfile.mkdtemp(prefix="elastic-"))
-    os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(_short(directory))
+
+
+def _short(directory: Path) -> Path:
+    """Return a path of at most `_LONGEST` characters to a directory: a link in this user's directory in /tmp if its own
+    is longer, as under Slurm."""
+    if len(str(directory)) <= _LONGEST:
+        return directory
+    with suppress(UserError, OSError):  # Without /tmp, only sockets with long names will fail.
+        link = _own_directory(Path("/tmp")) / hashlib.sha256(bytes(directory)).hexdigest()[:5]
+        with suppress(FileExistsError):
+            link.symlink_to(directory)
+        if link.readlink() == directory:
+            return link
+    return directory
 
 
 def _is_private(directory: Path) -> bool:
-    found = directory.lstat()  # Not of what a link of another user leads to.
+    # Another user's link is not followed.
+    found = directory.stat() if directory.is_symlink() and _is_private(directory.parent) else directory.lstat()
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
 

@@ -110,8 +110,8 @@ def local_cluster(
     if object_store_bytes is None and not count_gpus():
         object_store_bytes = SMALL_STORE
     # Ray's own directory lets every user write, hence a private one around it. The names are short: Unix sockets below
-    # it have paths of some 75 characters, of 107 allowed.
-    private = Path(tempfile.mkdtemp(prefix="ray-"))
+    # TMPDIR have up to 78 characters more, of 107 allowed.
+    private = Path(tempfile.mkdtemp(prefix="r"))
     ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
     gcs = f"{HOST}:{ports['port']}"
     token = prepare_process()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -140,7 +141,8 @@ def add(
 ) -> None:
     """Add your own FILE of problems as a data set.
 
-    FILE is CSV, JSON (a list of objects), JSONL or parquet, one problem a row. It is copied into the runs directory.
+    FILE is CSV, TSV, JSON (a list of objects), JSONL or parquet, one problem a row, all but parquet compressed or not.
+    It is copied into the runs directory.
     Every answer is graded against itself, and a file is refused if the grader does not accept one of them. Then it is a
     data set like every other: `elastic data show NAME`, --set data.benchmarks='["NAME"]'.
     """
@@ -150,7 +152,7 @@ def add(
         raise UserError("--model and --preset both name a chat template; give one of them")
     path, sha256 = describe(file)
     entry = UserDataset(
-        name or file.stem.lower().replace("_", "-").replace(" ", "-"),
+        name or re.split(r"\.\w+(?:\.(?:gz|bz2|zst))?$", file.name.lower())[0].replace("_", "-").replace(" ", "-"),
         path,
         sha256,
         split="evaluation" if purpose == "evaluation" else "train",
@@ -165,6 +167,7 @@ def record(entry: UserDataset, *, leave_out: bool, tokenizer: Path | None) -> st
     template of `tokenizer`. Raises UserError when the data set cannot be used, before it is recorded."""
     from elastic_core.data import user_dataset
     from elastic_core.data.clean import clean_batches, file_batches, model_text
+    from elastic_core.data.readers import format_of
     from elastic_core.data.registry import REGISTRY
 
     def clean(entry: UserDataset) -> Iterator[pl.DataFrame]:
@@ -173,17 +176,16 @@ def record(entry: UserDataset, *, leave_out: bool, tokenizer: Path | None) -> st
 
     if entry.name in REGISTRY:
         raise UserError(f'"{entry.name}" is a data set of the registry; give another --name')
-    user_dataset.validate(entry)
-    entry = user_dataset.recognised(entry)
+    entry = user_dataset.checked(entry)
     solved = list(clean(replace(entry, form="problems")))
     num, wrong = sum(rows.height for rows in solved), user_dataset.ungraded(solved)
-    kind = "line" if Path(entry.file).suffix in (".jsonl", ".ndjson") else "row"
-    named = [f"{kind} {row} {answer[:40]!r}" for row, answer in wrong[:_LISTED]]
+    kind = "line" if format_of(Path(entry.file)) == ".jsonl" else "row"
+    named = [f"{kind} {row} {answer}" for row, answer in wrong[:_LISTED]]
     listed = ", ".join([*named, *(["…"] if len(wrong) > _LISTED else [])])
     if wrong and not leave_out:
         raise UserError(
-            f"{entry.file}: {len(wrong)} of {num} answers are not accepted by the grader even when a response repeats "
-            f"them in its box: {listed}; correct them, or give --leave-out to add the other rows"
+            f"{entry.file}: {len(wrong)} of {num} answers can never be given: the grader does not accept them as a "
+            f"solver would write them in a box: {listed}; correct them, or give --leave-out to add the other rows"
         )
     if len(wrong) == num:
         raise UserError(f"{entry.file}: no row is left; the grader accepts none of the {num} answers as its own")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from elastic_core.errors import UserError, nearest
+from elastic_core.system.files import read_toml
 from elastic_core.system.nested import leaves
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def parse_override(text: str) -> tuple[str, Any]:
         raise UserError(f'--set {text}: expected KEY=VALUE, like "sweep.samples=16"')
     try:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return key.strip(), value.strip()
 
 
@@ -154,10 +155,7 @@ def _locate(preset: str, extending: _Part | None) -> Path:
 
 
 def _parse(file: Path) -> dict[str, Any]:
-    try:
-        values = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # Of TOML and of UTF-8 alike.
-        raise UserError(f"{file}: not a preset in TOML: {error}") from None
+    values = read_toml(file, "a preset in TOML")
     if "preset" in values and file.name != RESOLVED:
         raise UserError(f"{file}: preset: a preset is called like its file; delete this key")
     return values

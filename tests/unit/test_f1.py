@@ -237,6 +237,8 @@ def write(rows: list[dict[str, Any]], file: Path) -> Path:
         file.write_text(json.dumps(rows))
     elif file.suffix == ".jsonl":
         file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    elif file.suffix == ".csv":
+        pl.DataFrame(rows).write_csv(file)
     else:
         pl.DataFrame(rows).write_parquet(file)
     return file
@@ -255,7 +257,7 @@ def exchanges(file: Path) -> list[tuple[str, str]]:
     return [(question, answer) for *_, (_, question), (_, answer) in conversations(file)]
 
 
-@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".csv", ".parquet"])
 def test_alpaca_files_are_read_in_every_format(suffix: str, tmp_path: Path) -> None:
     file = write(ALPACA, tmp_path / f"data{suffix}")
     assert exchanges(file) == [("1+1=?", "2"), ("Add.\n2 and 3", "<think>2+3</think>5")]
@@ -276,9 +278,10 @@ def test_a_row_without_question_or_response_is_named_by_its_position(broken: dic
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="reasonflux-f1-stf"):
         sft.file_dataset(Path("reasonflux-f1-stf"))
-    (tmp_path / "data.csv").touch()
-    with pytest.raises(UserError, match=r"\.json, \.jsonl, \.parquet"):
-        sft.file_dataset(tmp_path / "data.csv")
+    for name, reason in (("data.txt", r"\.json, \.jsonl, .* in the alpaca form"), ("data.csv", "data.csv: is empty")):
+        (tmp_path / name).touch()
+        with pytest.raises(UserError, match=reason):
+            sft.file_dataset(tmp_path / name)
 
 
 # Trajectories

@@ -1,5 +1,7 @@
 """Models of the hub, from a cache laid out as the hub's client does."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import huggingface_hub
@@ -10,10 +12,12 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from elastic_core.errors import UserError
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.models import files as model_files
+from elastic_core.models.check import require_usable
 from elastic_core.system.fingerprint import model_fingerprint
 from flows import presets
 from flows.runtime.inputs import Inputs
 from flows.runtime.run import FlowRun
+from tests.data_server import serving
 
 COMMIT = "b" * 40
 
@@ -69,6 +73,51 @@ def test_what_the_cache_lacks_is_downloaded(cache: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
     assert model_files.locate("owner/other", model_files.TOKENIZER_FILES) == Path("snapshot")
     assert asked == [("owner/other", list(model_files.TOKENIZER_FILES), local) for local in (True, False)]
+
+
+def lack_a_shard(snapshot: Path) -> None:
+    (snapshot / "model.safetensors").rename(snapshot / "model-1.safetensors")
+    index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
+    (snapshot / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+@pytest.mark.parametrize(
+    "lacking",
+    [
+        lambda snapshot: (snapshot / "model.safetensors").unlink(),
+        lambda snapshot: (snapshot / "tokenizer.json").unlink(),
+        lambda snapshot: (snapshot / "config.json").unlink(),
+        lack_a_shard,
+    ],
+    ids=["weights", "tokenizer", "configuration", "a shard"],
+)
+def test_a_cache_that_has_a_part_of_a_model_is_completed(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, lacking: Callable[[Path], object]
+) -> None:
+    """Other programs leave such a cache; without a listing of the repository the hub's client takes it as complete."""
+    lacking(cache)
+    files = {file.name: file.read_bytes() for file in BASE.iterdir()}
+    with serving() as hub:
+        hub.add_hub("owner/model", "c" * 40, files, lfs=False, kind="models")
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        address = f"{hub.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address)
+        found = model_files.locate("owner/model")
+        assert {file.name: file.read_bytes() for file in found.iterdir()} == files
+        requests = len(hub.requests)
+        assert model_files.locate("owner/model") == found and len(hub.requests) == requests, "without asking again"
+
+
+def test_a_tokenizer_alone_is_no_reason_to_ask_for_weights(cache: Path) -> None:
+    (cache / "model.safetensors").unlink()
+    assert model_files.locate("owner/model", model_files.TOKENIZER_FILES) == cache
+
+
+def test_what_a_cache_lacks_is_said_where_there_is_no_hub(cache: Path) -> None:
+    (cache / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"holds no weights"):
+        require_usable(model_files.locate("owner/model"))
 
 
 def test_base_and_checkpoints_may_be_models_of_the_hub(cache: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoTokenizer
 from elastic_core.errors import UserError
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.models.check import require_usable
+from elastic_core.models.files import num_parameters
 
 Break = Callable[[Path], None]
 
@@ -51,6 +52,17 @@ def without_a_shard(model: Path) -> None:
     index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
     (model / "model.safetensors").rename(model / "model-1.safetensors")
     (model / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def weights_as(change: Callable[[bytes], bytes]) -> Break:
+    def replace(model: Path) -> None:
+        file = model / "model.safetensors"
+        file.write_bytes(change(file.read_bytes()))
+
+    return replace
+
+
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3056056\n"
 
 
 def with_a_further_token(model: Path) -> None:
@@ -102,6 +114,14 @@ def test_the_miniature_is_usable_and_its_markers_are_told() -> None:
         (as_gguf, r"elastic model prepare \S+Q8_0\.gguf --to DIR"),
         (with_gguf_weights, r"elastic model prepare \S+Q8_0\.gguf"),
         (without("*.safetensors"), r"\*\.safetensors"),
+        (weights_as(lambda whole: LFS), r"model\.safetensors: a pointer of Git LFS .*git lfs pull.*safetensors"),
+        (weights_as(lambda whole: whole[:-4]), r"model\.safetensors: 3056052 bytes that are not complete.*safetensors"),
+        (weights_as(lambda whole: whole[:100]), r"model\.safetensors: 100 bytes that are not complete"),
+        (weights_as(lambda whole: b""), r"model\.safetensors: 0 bytes that are not complete"),
+        (weights_as(lambda whole: bytes(len(whole))), r"model\.safetensors: .* not complete"),
+        (weights_as(lambda whole: b"<html>404</html>"), r"model\.safetensors: an HTML page"),
+        (setting("model.safetensors.index.json", weight_map=5), r"model\.safetensors\.index\.json: not an index"),
+        (lambda model: (model / "config.json").write_text("[" * 20_000), r"config\.json is not JSON"),
         (without_a_shard, r"1 of the 2 files .*model-2\.safetensors"),
         (lambda model: (model / "config.json").write_text("{"), r"config\.json.*JSON"),
         (setting("config.json", model_type="brain"), "model_type.*brain"),
@@ -141,3 +161,9 @@ def test_a_model_is_called_by_its_name(model: Path) -> None:
     with_markers_of_several_tokens(model)
     with pytest.raises(UserError, match=r"^owner/model: .*elastic model prepare owner/model --to DIR$"):
         require_usable(model, name="owner/model")
+
+
+def test_truncated_weights_are_not_counted_as_whole(model: Path) -> None:
+    weights_as(lambda whole: whole[:-4])(model)
+    with pytest.raises(UserError, match=r"model\.safetensors: .* not complete"):
+        num_parameters(model)

@@ -230,3 +230,30 @@ def test_weights_in_gguf_take_a_package_that_is_named_where_it_is_missing(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "gguf" else found(name, *rest))
     with pytest.raises(UserError, match=r"gguf.*make install"):
         prepare(str(tmp_path / "m.gguf"), tmp_path / "out")
+
+
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("model.safetensors", LFS, r"model\.safetensors: a pointer of Git LFS"),
+        ("model.safetensors", bytes(100), r"model\.safetensors: 100 bytes that are not complete"),
+        ("pytorch_model.bin", LFS, "cannot read it as a language model"),
+        ("pytorch_model.bin", bytes(100), "cannot read it as a language model"),
+        ("config.json", b"[" * 20_000, "cannot read it as a language model"),
+        ("tokenizer.json", LFS, "cannot read it as a language model"),
+        ("model.gguf", LFS, "cannot read it as a language model"),
+    ],
+)
+def test_a_model_whose_files_are_damaged_is_refused_in_a_sentence(
+    tmp_path: Path, name: str, content: bytes, reason: str
+) -> None:
+    model = checkpoint(tmp_path / "model")
+    if name.endswith(".bin"):
+        (model / "model.safetensors").unlink()
+    (model / name).write_bytes(content)
+    with pytest.raises(UserError, match=reason) as refused:
+        prepare(str(model / name if name.endswith(".gguf") else model), tmp_path / "to")
+    assert "\n" not in str(refused.value) and not (tmp_path / "to").exists()

@@ -50,6 +50,33 @@ def test_values_are_read_as_toml_and_else_as_text(text: str, expected: tuple[str
     assert presets.parse_override(text) == expected
 
 
+def test_a_byte_order_mark_is_no_part_of_a_preset(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_bytes(b'\xef\xbb\xbfextends = "smoke"\nsweep.samples = 3\n')
+    assert presets.resolve(str(tmp_path / "own.toml")).sweep.samples == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"sweep.samples = " + b"[" * 20_000 + b"]" * 20_000, "recursion"),
+        (b"a = " + b"{a = " * 20_000, "recursion"),
+        (b"# \xe9", "0xe9"),
+        ("extends = 'smoke'".encode("utf-16"), "0xff"),
+        (b"sweep", "Expected"),
+    ],
+    ids=["lists", "tables", "Latin-1", "UTF-16", "no TOML"],
+)
+def test_a_file_that_is_no_preset_is_refused_in_a_sentence(tmp_path: Path, text: bytes, reason: str) -> None:
+    (tmp_path / "own.toml").write_bytes(text)
+    with pytest.raises(UserError, match=rf"own\.toml: .*{reason}.*; expected a preset in TOML$"):
+        presets.resolve(str(tmp_path / "own.toml"))
+
+
+def test_an_override_that_is_nested_too_deeply_is_text() -> None:
+    with pytest.raises(UserError, match=r"--set sweep\.samples: input should be an integer"):
+        presets.resolve("smoke", dict([presets.parse_override("sweep.samples=" + "[" * 20_000)]))
+
+
 def test_what_is_no_assignment_is_refused() -> None:
     for text in ("sweep.samples", "=16"):
         with pytest.raises(UserError, match=f"--set {text}: .*KEY=VALUE"):

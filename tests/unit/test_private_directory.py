@@ -1,9 +1,10 @@
 """Temporary files lie where no other user of the machine gets to them."""
 
 import os
+import socket
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -16,14 +17,17 @@ from flows.commands.cli import cli
 
 
 @pytest.fixture(autouse=True)
-def shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """A directory for temporary files that is everybody's, as /tmp."""
     directory = tmp_path / "shared"
     directory.mkdir()
     directory.chmod(0o1777)
     monkeypatch.setattr("tempfile.tempdir", str(directory))
     monkeypatch.setenv("TMPDIR", str(directory))
-    return directory
+    yield directory
+    for link in Path(f"/tmp/elastic-{os.getuid()}").glob("?????"):
+        if link.is_symlink() and link.readlink().is_relative_to(tmp_path):
+            link.unlink()
 
 
 def test_it_is_one_for_all_processes_of_a_user_who_alone_may_enter_it(shared: Path) -> None:
@@ -55,9 +59,9 @@ def test_what_another_user_has_put_there_is_not_used_and_stops_nothing(what: str
     with pytest.raises(UserError, match=rf"{taken} .*TMPDIR"):
         private_directory()
     use_private_directory(new_if_taken=True)
-    chosen = Path(tempfile.gettempdir())
+    chosen = Path(tempfile.gettempdir()).resolve()
     assert chosen.parent == shared and chosen != taken and stat.S_IMODE(chosen.stat().st_mode) == 0o700
-    assert private_directory() == chosen, "which its processes find by TMPDIR"
+    assert private_directory().resolve() == chosen, "which its processes find by TMPDIR"
 
 
 def test_commands_use_it_and_torch_runs_compiled_kernels_from_there(
@@ -73,4 +77,33 @@ def test_commands_use_it_and_torch_runs_compiled_kernels_from_there(
     monkeypatch.setitem(cli.commands, "show", show)
     done = CliRunner().invoke(cli, ["show"])
     directory, kernels = done.output.split()
-    assert Path(directory) == Path(kernels).parent == shared / f"elastic-{os.getuid()}"
+    assert Path(directory) == Path(kernels).parent
+    assert Path(directory).resolve() == shared / f"elastic-{os.getuid()}"
+
+
+RAYS = "r12345678/t/session_2026-11-28_00-21-18_123456_1234567/sockets/plasma_store.1"
+"""Of a socket: the longest name that Ray gives one in our cluster, where process ids have 7 digits."""
+
+
+def test_sockets_fit_into_a_temporary_directory_with_a_long_name(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm's is such."""
+    long = shared / ("job" * 20)
+    long.mkdir(mode=0o700)
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    use_private_directory()
+    chosen = Path(tempfile.gettempdir())
+    assert chosen.resolve() == private_directory().resolve() == long, "it is the same directory"
+    (chosen / RAYS).parent.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(chosen / RAYS))
+    assert (long / RAYS).exists()
+    use_private_directory()
+    assert Path(tempfile.gettempdir()) == chosen == Path(os.environ["TMPDIR"]), "for all processes"
+
+
+def test_a_link_that_others_may_have_made_is_not_followed(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = shared.parent / "target"
+    target.mkdir(mode=0o700)
+    (shared / "link").symlink_to(target)
+    monkeypatch.setattr("tempfile.tempdir", str(shared / "link"))
+    assert private_directory() == shared / "link" / f"elastic-{os.getuid()}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from elastic_core.errors import UserError, nearest
-from elastic_core.system.files import replacing_directory
+from elastic_core.system.files import read_toml, replacing_directory
 from elastic_core.system.fingerprint import hash_value
 
 DIRECTORY = Path(__file__).parent
@@ -57,12 +57,10 @@ def read_thought(family: str | Path) -> tuple[str, Thought]:
     if not file.is_file():
         return _named_thought(str(family))
     try:
-        table = tomllib.loads(file.read_text())
+        table = read_toml(file)
         return _named_thought(table["family"]) if "family" in table else (file.name, Thought(**table["thought"]))
     except KeyError:
         raise UserError(f"{file}: no table [thought]; expected one with the keys open and ends") from None
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{file}: {error}; expected TOML") from None
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, ("thought", *first["loc"])))
