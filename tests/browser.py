@@ -25,7 +25,7 @@ _FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-PAGE_MS = 120_000
+PAGE_MS = 600_000
 """How long a page may take to show what a test expects. Playwright's 5 s are too few where the machine is busy."""
 expect.set_options(timeout=PAGE_MS)
 _INSIDE_SCHEMES = ("file", "data", "blob", "about")

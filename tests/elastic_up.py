@@ -106,7 +106,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
         yield Services(process, project, *ports, lines_until(process, "Ctrl-C"))
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(600)
 
 
 def clients(runs: Path) -> dict[str, str]:
@@ -118,7 +118,7 @@ class _Patient(httpx.HTTPTransport):
     """Sends a request again while the server answers 503 (its database is locked), as Prefect's own client does."""
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while (response := super().handle_request(request)).status_code == 503 and time.monotonic() < deadline:
             response.close()
             time.sleep(0.2)
@@ -129,7 +129,7 @@ def prefect_client(runs: Path) -> httpx.Client:
     variables = clients(runs)
     user, password = variables["PREFECT_API_AUTH_STRING"].split(":")
     url, transport = variables["PREFECT_API_URL"], _Patient()
-    return httpx.Client(base_url=url, auth=(user, password), trust_env=False, timeout=30, transport=transport)
+    return httpx.Client(base_url=url, auth=(user, password), trust_env=False, timeout=600, transport=transport)
 
 
 def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> None:

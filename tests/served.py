@@ -79,7 +79,7 @@ def running(
         yield process
         if process.poll() is None:
             process.terminate()
-        process.wait(120)
+        process.wait(600)
     finally:
         if process.poll() is None:
             process.kill()
@@ -115,7 +115,7 @@ def streams(address: str, act: Callable[[], None], *, key: str = "none", count: 
                             begun.set()
 
         headers, limits = {"Authorization": f"Bearer {key}"}, httpx.Limits(max_connections=count)
-        async with httpx.AsyncClient(headers=headers, timeout=300, limits=limits) as client:
+        async with httpx.AsyncClient(headers=headers, timeout=600, limits=limits) as client:
             ends = asyncio.gather(*map(stream, range(count)))
             await begun.wait()
             act()

@@ -19,7 +19,7 @@ from elastic_core.system.processes import end_with_parent
 from elastic_core.system.retry import wait_until
 
 MODEL = "miniature"
-_START_SECONDS = 240
+_START_SECONDS = 600
 
 
 class VllmServer:
@@ -90,14 +90,14 @@ class VllmServer:
         for process in filter(None, (self._process, *self._told_to_stop)):
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait(60)
+            process.wait(600)
         self._process, self._told_to_stop = None, []
 
     def stop(self) -> None:
         """As an administrator does, until it listens no more. What it has open it keeps."""
         assert self._process is not None
         self._process.terminate()
-        assert wait_until(lambda: not self._listens(), 60)
+        assert wait_until(lambda: not self._listens(), 600)
         self._told_to_stop.append(self._process)
         self._process = None
 

@@ -19,6 +19,7 @@ from elastic_core.engines.latency import Latency, Steps, measure_latency, measur
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.engines.request_groups import Numbered, Replies, RequestGroups
 from elastic_core.strategies.base import Completion, Generate
+from elastic_core.system.ray_cluster import joined_head_has_ended
 
 MAX_REDOS = 2  # How often a request that was in flight when its actor died is asked again.
 
@@ -166,7 +167,7 @@ class RayEngine:
 
 
 async def _answer(call: Any, check: Callable[[], None] = lambda: None) -> Any:
-    """Of an actor; meanwhile it is looked now and then whether it can still come."""
+    """Await the actor's answer; poll that it can still come."""
     answer = asyncio.ensure_future(call)
     try:
         while not (await asyncio.wait([answer], timeout=_CHECK_SECONDS))[0]:
@@ -178,11 +179,13 @@ async def _answer(call: Any, check: Callable[[], None] = lambda: None) -> Any:
 
 
 def _check_head() -> None:
-    """EngineLost where Ray's head is not the one that this process belongs to. Ray itself would wait for that without
-    end, and other questions about the cluster would abort the process (2.60)."""
+    """EngineLost where Ray's head has ended, or is not the one that this process belongs to. Ray itself would wait for
+    that without end, and other questions about the cluster would abort the process (2.60)."""
     import ray
     from ray.experimental.internal_kv import _internal_kv_exists
 
+    if joined_head_has_ended():
+        raise EngineLost("Ray's head has ended, and all engines with it; the same command goes on")
     try:
         _internal_kv_exists("elastic")
     except ray.exceptions.AuthenticationError as error:

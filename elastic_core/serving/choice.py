@@ -120,14 +120,13 @@ def choose_levels(
     below = {upper: gains[chosen[upper], chosen[lower]] for lower, upper in pairwise(chosen)}
     levels = {effort: _level(sides[cell], rows, crossed[effort], below.get(effort)) for effort, cell in chosen.items()}
     loss = rule if isinstance(rule, Reason) else Gain(**{end: round(rule[name], 6) for end, name in _LOSS.items()})
-    num_measured = rows.filter(strategy=SERVED).n_unique(BUDGET)
     certified = not isinstance(rule, Reason) and rule["verdict"] == NonInferiority.CERTIFIED
     of_high = [sides[cell] for cell in budgets if cell[2] == chosen["high"][2]]
     return Choice(
         levels,
         len(budgets),
         num_frontier,
-        num_measured - len(budgets),
+        rows.filter(strategy=SERVED).n_unique(BUDGET) - len(budgets),
         loss,
         certified,
         len(sides) - len(budgets),
@@ -177,6 +176,8 @@ def _problems(rows: pl.DataFrame) -> tuple[pl.DataFrame, dict[_Cell, pl.DataFram
 
 def _ruled(problems: pl.DataFrame, margin: float, level: float, only_certified: bool) -> dict[str, Any] | Reason:
     """What the rule says of a problem table."""
+    if FREE not in problems["strategy"]:
+        return Reason.UNMEASURED
     advice = budget_advice(problems, margin=margin, level=level)
     return choose_budgets(advice, problems, only_certified=only_certified)["model", "all"]
 
@@ -201,8 +202,7 @@ def _chosen(problems: pl.DataFrame, rule: dict[str, Any] | Reason) -> tuple[dict
 
 
 def _cell(side: pl.DataFrame) -> _Cell:
-    strategy, think, solution = side.select(_CELL).row(0)
-    return strategy, think, solution
+    return side["strategy"][0], side["think_budget"][0], side["solution_budget"][0]
 
 
 def _cross_fitted(

@@ -220,6 +220,7 @@ def _greatest(centred: np.ndarray, pseudo: np.ndarray, families: int) -> float:
     problems = np.vstack([centred, np.sqrt(pseudo / 2), -np.sqrt(pseudo / 2)])
     random = np.random.default_rng(_SEED)
     draws = _DRAWS * min(families, _MOST_FAMILIES)
-    normal = random.standard_normal((draws, count + 2)) @ (problems / np.sqrt((problems**2).sum(axis=0)))
+    factor = np.linalg.qr(problems / np.sqrt((problems**2).sum(axis=0)), mode="r")
+    normal = random.standard_normal((draws, len(factor))) @ factor  # Correlated as the columns are.
     scale = np.sqrt(random.chisquare(count - 1, (draws, 1)) / (count - 1))
     return max(alone, float(np.quantile(np.abs(normal / scale).max(axis=1), 1 - LEVEL / families)))

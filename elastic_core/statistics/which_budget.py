@@ -137,7 +137,7 @@ def budget_advice(
 
 def _candidate(side: pl.DataFrame) -> tuple[str, int]:
     """The chain of a budget or stop rule, and its place in it: the one that thinks longest has the largest."""
-    strategy, think, solution = side.select("strategy", *BUDGET).row(0)
+    strategy, think, solution = (side[name][0] for name in ("strategy", *BUDGET))
     if strategy.startswith(ADAPTIVE) and think is None:
         rule = StopRule.parse(strategy)
         return f"{_RULES}{rule.agree}", next(rule.rungs(None))
@@ -285,7 +285,7 @@ def _standing(problems: pl.DataFrame, benchmark: str) -> _Standing:
 
 
 def _key(cell: pl.DataFrame) -> tuple[Any, ...]:
-    return cell.select(CELL).row(0)
+    return tuple(cell[name][0] for name in CELL)
 
 
 def advised_budgets(advice: pl.DataFrame, choices: Choices) -> pl.DataFrame:

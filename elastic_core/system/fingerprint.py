@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -127,7 +127,7 @@ def source_files(modules: Iterable[str], without: Collection[str] = ()) -> dict[
         file = None if name in found or name in without else _source(name)
         if file is not None:
             found[name] = file
-            waiting += _imported(file)
+            waiting += _imported(file.read_text())
     return found
 
 
@@ -136,10 +136,12 @@ def _source(module: str) -> Path | None:
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
 
 
-def _imported(file: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(file.read_text())):
+@cache
+def _imported(source: str) -> list[str]:
+    found = []
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return found

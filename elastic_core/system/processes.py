@@ -37,7 +37,8 @@ def attended(command: str) -> Iterator[None]:
     its terminal would end its servers before it can shut them down. After a few seconds all descendants are killed.
     Further signals change nothing; ignored ones, such as SIGHUP under `nohup`, stay ignored.
 
-    The exit status is the child's, or 128 + the signal, after a line with the command to go on with.
+    The exit status is the child's, or 128 + the signal. A line says how the command ended, and how to go on, unless it
+    succeeded or has told its user's mistake (status 2): a library in C may end the process without a word.
 
     Call it before anything starts a thread: a fork keeps only the calling one.
     """
@@ -56,14 +57,15 @@ def attended(command: str) -> Iterator[None]:
     number, status = _outcome(child, asked)
     kill_family()
     _ = dict(_ended())
-    if number is not None or status < 0:
-        number = number or -status
+    if number is None and status < 0:
+        number = -status
+    how = signal.strsignal(number) if number else f"Ended with status {status}; why is above, or at the end of its log"
+    if number or status not in (0, 2):
         # A bar that was drawn has hidden the cursor.
         clean = "\r\x1b[K\x1b[?25h" if sys.stderr.isatty() else ""
         with suppress(OSError):  # The terminal may be what is gone.
-            print(f"{clean}{signal.strsignal(number)}; to go on: {command}", file=sys.stderr, flush=True)
-        status = 128 + number
-    os._exit(status)
+            print(f"{clean}{how}; what was finished is kept; to go on: {command}", file=sys.stderr, flush=True)
+    os._exit(128 + number if number else status)
 
 
 @contextmanager

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 _ANSWER_SECONDS = 60
 """How long a job server may take to answer a request."""
-_START_SECONDS = 120
-"""How long the dashboard may take to answer, and every node to join."""
+_START_SECONDS = 600
+"""How long the dashboard may take to answer, and every node to join, on a machine that is overloaded."""
 _PORTS = (
     *("port", "dashboard-port", "dashboard-agent-listen-port", "dashboard-agent-grpc-port", "runtime-env-agent-port"),
     *("metrics-export-port", "ray-client-server-port", "node-manager-port", "object-manager-port"),
@@ -83,6 +83,14 @@ class RayCluster(NamedTuple):
         return [(int(node.get("GPU", 0)), int(node.get("CPU", 0))) for node in alive]
 
 
+PATIENCE = {
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
+    "RAY_gcs_server_request_timeout_seconds": "600",
+    "RAY_py_gcs_connect_timeout_s": "600",
+    "RAY_health_check_timeout_ms": "60000",
+}
+"""How long a local head may be slow; values in the environment win. By Ray's defaults its processes, the driver among
+them, exit when the head has not answered for a minute, as on a machine that is overloaded."""
 SMALL_STORE = 1 << 30
 """Bytes of the object store of a node that has no GPU."""
 
@@ -208,18 +216,29 @@ def running_cluster(
             ending.pop_all()
 
 
+_joined: RayCluster | None = None
+
+
+def joined_head_has_ended() -> bool:
+    """Whether the cluster that this process is `connected` to has lost its head; see `RayCluster.has_ended`."""
+    return _joined is not None and _joined.has_ended()
+
+
 @contextmanager
 def connected(cluster: RayCluster) -> Iterator[None]:
     """This process as a driver of the cluster, for actors of its own. ConnectionError when its head is gone."""
     import ray
 
+    global _joined
     try:
         ray.init(address=cluster.gcs, log_to_driver=False, namespace="elastic")
     except ConnectionError as error:
         raise ConnectionError(f"{error}; when it is up again, the same command goes on") from None
+    _joined = cluster
     try:
         yield
     finally:
+        _joined = None
         ray.shutdown()
 
 
@@ -231,6 +250,8 @@ def prepare_process() -> str:
     os.environ["RAY_AUTH_MODE"] = "token"
     # Despite its name, Ray's only way to stay on loopback instead of the machine's own address.
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    for name, value in PATIENCE.items():
+        os.environ.setdefault(name, value)
     return os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
 

@@ -117,7 +117,8 @@ class TokenRows:
 
 
 def train(config: WarmStart) -> None:
-    """Train or resume under an initialised process group, then export on rank 0."""
+    """Train or resume under an initialised process group, then export on rank 0. RuntimeError when steps are missing at
+    the end: nothing is exported."""
     import torch.distributed
     from verl.trainer import sft_trainer
 
@@ -135,8 +136,14 @@ def train(config: WarmStart) -> None:
 
     sft_trainer.Tracking = Tracking
     trainer = Trainer(config=compose_config(config))
+    if trainer.resume_global_step % len(trainer.train_dataloader) == 0:
+        # The state that verl restores after an epoch's last batch is that of an exhausted loader, which would pass over
+        # the next epoch.
+        trainer.train_dataloader.next_iter_state = None
     if trainer.resume_global_step < config.total_steps:
         trainer.fit()
+    if (steps := trainer.engine.lr_scheduler.last_epoch) != config.total_steps:  # fit() ends with the data, silently.
+        raise RuntimeError(f"fine-tuning made {steps} of {config.total_steps} steps and is not exported")
     export(trainer, config)
     torch.distributed.barrier()
 

@@ -34,7 +34,7 @@ from flows.commands.templates import templates
 from flows.presets import resolve
 from flows.runtime import environment
 
-_ATTENDED = ("run", "evaluate", "rehearse", "gpu-check", "up")
+_ATTENDED = ("run", "evaluate", "rehearse", "up")
 """Commands that start servers, clusters and processes, which Ctrl-C is to end in seconds."""
 FLOWS = ("prepare-data", "warm-start", "train", "sweep", "report", "pipeline", "ablation", "nightly")
 _mirror = click.option("--mirror", metavar="DIR", help="Local tree of source files; the same as --set data.mirror=DIR.")
@@ -187,21 +187,6 @@ def rehearse(preset: str, overrides: tuple[str, ...], ship: bool) -> None:
     if ship:
         rehearsal.ship(settings)
     click.echo(f"{settings.preset} passes its rehearsal")
-
-
-@cli.command("gpu-check")
-def gpu_check() -> None:
-    """Show on this machine's GPUs what a CPU cannot show.
-
-    That is gradients, speed, five steps of GRPO that are killed and go on, a sweep, the report. It leaves
-    runs/gpu-evidence; the same command after a crash goes on. `make gpu` installs first.
-    """
-    from flows.commands.checks.gpu_check import gpu_check as run
-
-    environment.prepare()
-    told, sound = run(click.echo)
-    click.echo(told)
-    sys.exit(0 if sound else 1)
 
 
 @cli.command()

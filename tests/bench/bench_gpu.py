@@ -30,9 +30,9 @@ from elastic_core.training import launch
 from elastic_core.training.grpo.config import compose
 from elastic_core.training.grpo.parameters import GrpoParameters
 from flows import presets
-from flows.commands.checks.gpu_check import GPU_TWIN, PRESET
 from flows.commands.doctor.machine import GIB, installed_build
 from tests.bench import results
+from tests.gpu.check import GPU_TWIN, PRESET
 from tests.miniature_data import build_miniature
 
 STEPS = 4

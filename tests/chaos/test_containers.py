@@ -60,7 +60,7 @@ def test_a_sweep_loses_nothing_with_its_worker_and_the_database(
     worker, postgresql = compose.containers["worker"], compose.containers["postgresql"]
     runs = compose.directory / "runs"
     auth = ("elastic", compose.passwords["PREFECT_PASSWORD"])
-    with httpx.Client(base_url="http://127.0.0.1:4200/api", auth=auth, trust_env=False, timeout=60) as api:
+    with httpx.Client(base_url="http://127.0.0.1:4200/api", auth=auth, trust_env=False, timeout=600) as api:
 
         def start() -> str:
             deployment = api.get(f"/deployments/name/{DEPLOYMENT}").json()["id"]
@@ -73,7 +73,7 @@ def test_a_sweep_loses_nothing_with_its_worker_and_the_database(
                 return "unknown"
 
         assert "<html" in api.get("http://127.0.0.1:4200/", headers={"Accept": "text/html"}).text
-        registered = wait_until(lambda: api.get(f"/deployments/name/{DEPLOYMENT}").is_success, 300)
+        registered = wait_until(lambda: api.get(f"/deployments/name/{DEPLOYMENT}").is_success, 600)
         assert registered, worker.log.read_text()
         first = start()
         assert wait_until(lambda: bool(shards(runs)) or state(first) in ENDED, 1200)
@@ -129,7 +129,7 @@ def test_a_client_is_served_and_prometheus_sees_it(compose: Compose) -> None:
         assert response.is_success, f"{expression}: {response.text}"
         return response.json()["data"]["result"]
 
-    assert wait_until(lambda: bool(value("elastic_requests_total > 0")), 120)
+    assert wait_until(lambda: bool(value("elastic_requests_total > 0")), 600)
     assert [each["value"][1] for each in value('up{job="elastic-serve"}')] == ["1"]
     # What Grafana would ask for; it sets its variables itself.
     panels = json.loads((INFRA / "grafana" / "serve.json").read_text())["panels"]

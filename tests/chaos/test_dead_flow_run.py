@@ -7,7 +7,6 @@ import textwrap
 from pathlib import Path
 
 import psutil
-import pytest
 import yaml
 
 from elastic_core.system.network import free_ports
@@ -27,7 +26,6 @@ WITHIN_SECONDS = 60
 """Two heartbeats; the repository's own automation waits longer than a test should."""
 
 
-@pytest.mark.timeout(600)
 def test_a_dead_flow_run_is_marked_crashed(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(textwrap.dedent(FLOW))
     (tmp_path / "prefect.yaml").write_text(textwrap.dedent(DEPLOYMENTS))
@@ -49,14 +47,14 @@ def test_a_dead_flow_run_is_marked_crashed(tmp_path: Path) -> None:
 
             deployment = api.get("/deployments/name/touch/small").json()["id"]
             run = api.post(f"/deployments/{deployment}/create_flow_run", json={}).json()["id"]
-            wait_for(lambda: state() == "RUNNING", 90, "running flow")
-            wait_for(heartbeats, 90, "heartbeat")
+            wait_for(lambda: state() == "RUNNING", 600, "running flow")
+            wait_for(heartbeats, 600, "heartbeat")
             kill_worker_with_its_runs(process)
             assert state() == "RUNNING", "nobody is left to tell"
             wait_for(lambda: state() == "CRASHED", WITHIN_SECONDS + 120, "crashed flow run")
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(90)
+        process.wait(600)
 
 
 def kill_worker_with_its_runs(process: "subprocess.Popen[str]") -> None:

@@ -130,7 +130,7 @@ def _strike(
         _fill(process, directory)
     elif kind in (FLOW, CLOCK):
         process.kill()
-        process.wait(60)
+        process.wait(600)
         if kind == CLOCK:
             _age(directory)
     elif victims:

@@ -42,9 +42,9 @@ def test_ctrl_c_ends_the_pipeline_at_any_moment(tmp_path: Path) -> None:
         family = root.children(recursive=True)
         os.killpg(process.pid, signal.SIGINT)
         # 164 to 306 s before a run outlived its server's SIGINT; a machine may be as busy as it likes.
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=600)
         assert process.returncode == 130, f"{moment}: {told}"
-        assert told.splitlines()[-1] == f"Interrupt; to go on: elastic {' '.join(COMMAND)}"
+        assert told.splitlines()[-1] == f"Interrupt; what was finished is kept; to go on: elastic {' '.join(COMMAND)}"
         assert "Traceback" not in told and "Error" not in told, f"{moment}: {told}"
         left = [each for each in family if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
         assert not left, f"{moment}: {left}"

@@ -37,7 +37,7 @@ def test_a_killed_pipeline_goes_on_where_it_was(stage: str, tmp_path: Path) -> N
         # Prefect's temporary server is the next command's to end.
         servers = [each for each in family if "prefect.server.api.server:create_app" in command_of(each)]
         process.send_signal(signal.SIGKILL)
-    _, alive = psutil.wait_procs([each for each in family if each not in servers], timeout=60)
+    _, alive = psutil.wait_procs([each for each in family if each not in servers], timeout=600)
     assert not alive, f"left behind: {[p.cmdline() for p in alive]}"
     before = _shards(tmp_path)
 

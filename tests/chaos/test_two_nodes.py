@@ -123,7 +123,7 @@ class Cluster:
         ).stdout  # fmt: skip
         return said.partition("Pending:")[0].count(" node_")
 
-    def _until(self, condition: Callable[[], bool], seconds: float = 180) -> None:
+    def _until(self, condition: Callable[[], bool], seconds: float = 600) -> None:
         until = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < until, [log.read_text()[-3000:] for log in self._directory.glob("*.log")]

@@ -100,11 +100,11 @@ def server(runs_with_models: Path) -> Iterator[Server]:
         variables = read_variables(runs_with_models / "services" / "client.env")
         user, password = variables["PREFECT_API_AUTH_STRING"].split(":")
         url = variables["PREFECT_API_URL"]
-        with httpx.Client(base_url=url, auth=(user, password), trust_env=False, timeout=120) as client:
+        with httpx.Client(base_url=url, auth=(user, password), trust_env=False, timeout=600) as client:
             yield Server(client, variables)
     finally:
         process.terminate()
-        process.wait(90)
+        process.wait(600)
 
 
 def test_a_deployment_run_produces_the_same_table(
@@ -127,7 +127,7 @@ def test_two_sweeps_of_one_table_queue(server: Server, runs_with_models: Path) -
     waited = []
     wait_for(
         lambda: waited.extend(run for run in both if server.state(run)["name"] == "AwaitingConcurrencySlot") or waited,
-        300,
+        600,
         "one of two runs to queue",
     )
     assert [server.finish(run)["type"] for run in both] == ["COMPLETED"] * 2
@@ -154,7 +154,7 @@ def test_cancelling_stops_the_ray_job(server: Server, runs_with_models: Path) ->
         assert server.api.post(f"/flow_runs/{run}/set_state", json={"state": cancelling}).status_code == 201
         assert server.finish(run, 300)["type"] == "CANCELLED"
         (job,) = [job for job in jobs if job]
-        wait_for(lambda: cluster.client().get_job_status(job) == "STOPPED", 300, "the job to stop")
+        wait_for(lambda: cluster.client().get_job_status(job) == "STOPPED", 600, "the job to stop")
 
 
 def test_the_nightly_measurement_is_scheduled(server: Server) -> None:
@@ -181,7 +181,7 @@ def test_a_scheduled_night_measures_base_and_appears_in_mlflow(server: Server, m
             "/flow_runs/filter", json={"deployments": deployment, "flow_runs": {"state": state}}
         ).json()
 
-    wait_for(started, 240, "a run of the schedule")
+    wait_for(started, 600, "a run of the schedule")
     # Those already due go with it.
     server.api.delete(f"/deployments/{nightly}/schedules/{added.json()[0]['id']}")
     (run,) = started()

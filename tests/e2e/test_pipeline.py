@@ -14,10 +14,10 @@ from elastic_core.errors import UserError
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import CELL, KEY, SCHEMA
-from flows.commands.checks.gpu_check import measured
 from tests.e2e.conftest import WatchedRun, read_table
 from tests.elastic_command import elastic, elastic_here
 from tests.exactness import broken_rules
+from tests.gpu.check import measured
 
 CELL_KEYS = {
     *CELL, "num_problems", "num_samples", "avg_at_k", "ci_low", "ci_high", "tokens_mean", "think_tokens_mean",

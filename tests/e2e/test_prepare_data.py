@@ -90,7 +90,7 @@ def test_a_kill_in_the_middle_loses_nothing(whole: Path, tmp_path: Path) -> None
     flow = subprocess.Popen(
         [ELASTIC, *COMMAND], env=environment(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while len(list(tmp_path.glob("sets/*/clean-*.parquet"))) < 5:
         assert flow.poll() is None and time.monotonic() < deadline, "the flow ended before it could be killed"
         time.sleep(0.002)

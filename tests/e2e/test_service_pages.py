@@ -20,7 +20,7 @@ from tests.browser import PAGE_MS, watched
 from tests.elastic_up import Services, clean_environment, clients
 
 # What the runs hold is checked every day by tests/integration/test_cells.py.
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 NUM_CELLS = 2 * (3 * 2 + 1)
 """Of two models: three strategies under two budgets, and one without."""
@@ -91,7 +91,7 @@ def servers(services: Services) -> Servers:
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert result.returncode == 0, result.stdout[-3000:]

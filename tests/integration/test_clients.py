@@ -13,7 +13,7 @@ import pytest
 
 from tests.served import BUDGETS, elastic_serve, model_with_levels
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.slow
 TESTS = Path(__file__).parents[1]
 SOLUTION = 8
 """Of the server's default."""

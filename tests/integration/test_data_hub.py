@@ -69,7 +69,7 @@ def start(
 
 def fetch(hub: Server, sources: Path, *paths: str, **options: str) -> dict[str, Any]:
     """What was fetched, or {"error": its message}."""
-    output, logged = start(hub, sources, *paths, **options).communicate(timeout=60)
+    output, logged = start(hub, sources, *paths, **options).communicate(timeout=600)
     assert output, logged
     for secret in (TOKEN, "Signature"):
         assert secret not in output + logged

@@ -23,4 +23,4 @@ sys.exit(os.waitpid(child, 0)[1] != 0)
 
 def test_a_forked_child_does_not_wait_for_the_threads_of_its_parent() -> None:
     environment = os.environ | {"TOKENIZERS_PARALLELISM": "false"}
-    subprocess.run([sys.executable, "-c", FORK, str(BASE)], env=environment, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", FORK, str(BASE)], env=environment, check=True, timeout=600)

@@ -26,8 +26,6 @@ CONTEXT = 320
 STRATEGIES = ("vanilla", "budget_forcing", "budget_forcing_wait1", "separate", "l1_exact", "unconstrained")
 API_KEY = "s3cret-key-of-the-server"
 
-pytestmark = pytest.mark.timeout(900)
-
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Swept:

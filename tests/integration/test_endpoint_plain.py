@@ -39,8 +39,6 @@ max_requests = 4
 ROWS = (3 * 3 + 1) * 2 * 5 * 2
 """Cells, benchmarks, problems, samples."""
 
-pytestmark = pytest.mark.timeout(600)
-
 
 class Plain:
     """The environment, a project in it that has packages with the names of ours, and the server."""
@@ -62,7 +60,7 @@ class Plain:
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=300,
+            timeout=600,
             check=False,
         )
 

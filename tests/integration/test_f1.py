@@ -37,7 +37,7 @@ def start(file: Path, runs: Path) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> str:
-    output, _ = process.communicate(timeout=300)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
     return output
 
@@ -48,7 +48,7 @@ def steps(log: Path) -> list[int]:
 
 def kill_after_step(process: subprocess.Popen[str], step: int, runs: Path) -> Path:
     """The trainer's log."""
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 600
     while True:
         logs = list(runs.glob("*/warm-start/*/train.log"))
         if logs and max(steps(logs[0]), default=0) >= step:

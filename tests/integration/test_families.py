@@ -38,7 +38,7 @@ MODELS = (
 QUESTIONS = [f"What is {number} and {number + 3}?" for number in range(128)]
 ENGINE = EngineParameters(max_model_len=512, max_num_seqs=64)
 
-pytestmark = [pytest.mark.timeout(1500), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 def origin(model: str) -> Family:

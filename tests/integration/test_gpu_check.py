@@ -1,14 +1,16 @@
 """`make gpu` where there is no GPU: what a CPU can do is done, and the rest says why it was skipped."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from flows import presets
-from flows.commands.checks.evidence import Machine
-from flows.commands.checks.gpu_check import NO_GPU, Check
 from flows.commands.checks.runner import run_steps
-from tests.elastic_command import elastic
+from tests.gpu.check import NO_GPU, Check
+from tests.gpu.evidence import Machine
 
 
 def test_the_twin_is_prepared_and_what_needs_a_gpu_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,12 +29,15 @@ def test_the_twin_is_prepared_and_what_needs_a_gpu_is_skipped(tmp_path: Path, mo
 
 @pytest.mark.slow
 def test_the_cpu_form_passes_and_a_second_call_repeats_nothing(tmp_path: Path) -> None:
-    first = elastic("gpu-check", runs=tmp_path)
-    assert first.returncode == 0, first.stdout[-3000:]
-    assert "of 9 steps 7 passed in their CPU form, 0 failed, 2 skipped" in first.stdout
+    def check() -> str:
+        """Its output."""
+        command = [sys.executable, "-m", "tests.gpu"]
+        return subprocess.check_output(command, env={**os.environ, "ELASTIC_RUNS": str(tmp_path)}, text=True)
+
+    first = check()
+    assert "of 9 steps 7 passed in their CPU form, 0 failed, 2 skipped" in first
     evidence = tmp_path / "gpu-evidence"
     assert "not evidence" in (evidence / "README.md").read_text()
     for name in ("gradients.json", "training/metrics.parquet", "training/train.1.log", "report/report.html"):
         assert (evidence / name).exists()
-    second = elastic("gpu-check", runs=tmp_path)
-    assert second.stdout.count("passed before") == 7
+    assert check().count("passed before") == 7

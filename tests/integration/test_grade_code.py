@@ -163,7 +163,6 @@ LEETCODE_NEEDS = {126: "sortedcontainers"}
 
 
 @needs_upstream
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("fourth", [pytest.param(i, marks=pytest.mark.slow if i else ()) for i in range(4)])
 def test_the_references_of_leetcode_pass_and_fail_each_others_tests(fourth: int) -> None:
     raw = json.loads((FOLDER / "leetcode.json").read_text())
@@ -543,7 +542,6 @@ def f():
 """
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "program, code",
     [

@@ -18,8 +18,6 @@ from elastic_core.training import launch
 from tests.command_lines import watched_command_lines
 from tests.listening import listening
 
-pytestmark = pytest.mark.timeout(300)
-
 NOBODY = 65534
 
 

@@ -27,7 +27,7 @@ SAMPLING = Sampling(temperature=0.8, top_p=0.95, logprobs=True)
 # At twice the temperature the miniature also opens thoughts of its own.
 WILD = Sampling(temperature=2.0)
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from flows.commands.playground.view import render
 from flows.runtime.models import Models, find_models
 
 # An engine of its own; of what a reader sees, tests/e2e/test_playground_page.py asks every day.
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 STRATEGY_NAMES = ("vanilla", "separate", "budget_forcing", "budget_forcing_wait1", "l1_exact")
 

@@ -19,8 +19,6 @@ from flows.commands.playground import CLIENT_LOGINS, PlaygroundParameters, appli
 from flows.commands.playground.session import Session
 from flows.runtime.models import Models, find_models
 
-pytestmark = pytest.mark.timeout(120)
-
 TOKEN = "the token of this test"
 PASSWORD = "the password of this test"
 TEXTBOXES = 10
@@ -63,7 +61,7 @@ def address(models: Models) -> Iterator[str]:
 
 
 def inside(address: str) -> httpx.Client:
-    return httpx.Client(base_url=f"{address}/{TOKEN}/", trust_env=False, timeout=30)
+    return httpx.Client(base_url=f"{address}/{TOKEN}/", trust_env=False, timeout=600)
 
 
 def predict(client: httpx.Client, function: int, *data: Any) -> httpx.Response:

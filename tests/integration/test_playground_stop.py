@@ -17,7 +17,7 @@ from elastic_core.system.network import free_ports
 from tests.elastic_command import ELASTIC, environment
 
 # tests/e2e/test_playground_page.py ends one by SIGTERM that is ready.
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 HELD = """
 import subprocess, sys, time
@@ -42,7 +42,7 @@ def start(runs: Path, *command: str) -> "subprocess.Popen[bytes]":
 
 def wait_for_child(process: "subprocess.Popen[bytes]", name: str) -> psutil.Process:
     """The descendant that is called so."""
-    until = time.monotonic() + 300
+    until = time.monotonic() + 600
     while True:
         for child in psutil.Process(process.pid).children(recursive=True):
             if name in child.name() or name in " ".join(child.cmdline()):
@@ -56,10 +56,10 @@ def stop(process: "subprocess.Popen[bytes]", number: int, log: Path) -> list[psu
     family = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(number)
     try:
-        assert process.wait(200) == 0, log.read_text()[-3000:]
+        assert process.wait(600) == 0, log.read_text()[-3000:]
     finally:
         process.kill()
-        left = psutil.wait_procs(family, timeout=30)[1]
+        left = psutil.wait_procs(family, timeout=600)[1]
         for child in left:
             child.kill()
     return left

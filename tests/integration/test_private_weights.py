@@ -64,7 +64,7 @@ TRANSFER = """
         asyncio.run(sender.async_send_weights(iter(weights.items())))
     except Exception as error:
         errors.append(repr(error))
-    other.join(10)
+    other.join(10 if errors else 300)
     same = arrived.keys() == weights.keys() and all(torch.equal(arrived[name], weights[name]) for name in weights)
     print("found", json.dumps([same, errors, modes, receiver.zmq_handle]), flush=True)
     os._exit(0)  # A transfer that failed may wait for ever.
@@ -110,7 +110,7 @@ def handle(everybodys: Path) -> Iterator[str]:
     attacker = fork.Process(target=attack, args=(address, pickle.dumps(Attack(everybodys / "ran")), ready))
     attacker.start()
     try:
-        assert ready.wait(30)
+        assert ready.wait(600)
         yield address
     finally:
         attacker.kill()
@@ -122,7 +122,7 @@ def transferred(handle: str, how: str, everybodys: Path) -> Any:
     variables = {"VERL_PLATFORM": "cpu", "TMPDIR": str(everybodys), "ELASTIC_QUEUE_KEY": "00" * 32}
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(TRANSFER), handle, how, str(TRAINER)]
     environment = os.environ | variables
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     (found,) = [line for line in run.stdout.splitlines() if line.startswith("found ")] or [run.stderr[-3000:]]
     return json.loads(found.removeprefix("found "))
 

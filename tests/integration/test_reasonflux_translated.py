@@ -41,7 +41,7 @@ PROBLEMS = {
 }
 
 # Two engines; the conversation between two tokenizers is in the unit tests too.
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 def renumbered(directory: Path) -> Path:

@@ -20,9 +20,10 @@ from elastic_core.sweep.plan import plan_sweep
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.trajectory import SCHEMA
 from reports.build import build_report, files_of
-from reports.content import ReportSources, Training, Verdict
+from reports.content import ReportParameters, ReportSources, Training, Verdict
 from tests import simulated
 from tests.documents import strategy_shown
+from tests.report_tables import small_table
 from tests.unit.test_report_summary import make_rows
 
 PROVENANCE: dict[str, Any] = {
@@ -129,7 +130,7 @@ def test_an_empty_table_leaves_the_earlier_report(built: Path) -> None:
 
 def test_importing_the_report_does_not_import_matplotlib() -> None:
     code = "import sys, reports.build; sys.exit(bool({'matplotlib', 'jinja2', 'prefect', 'mlflow'} & set(sys.modules)))"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
 
 
 @pytest.mark.filterwarnings("error::UserWarning")
@@ -209,3 +210,14 @@ def test_names_of_models_and_benchmarks_are_text_wherever_they_stand(tmp_path: P
     for file in tmp_path.rglob("*.csv"):
         with file.open(newline="") as lines:
             assert [place for line in csv.reader(lines) for place in line if place.startswith("=")] == []
+
+
+def test_parallel_thinking_stands_beside_separate_budgeting_when_asked(tmp_path: Path) -> None:
+    rows = small_table(num_samples=4).lazy()
+    for names in ([], ["majority_4", "short_1_at_4"]):
+        sources = ReportSources(rows, parameters=ReportParameters(parallel=names))
+        content = build_report(sources, tmp_path)
+        assert ("parallel" in [table.name for table in content.tables]) == bool(names)
+        drawn = pl.read_csv(tmp_path / "figures" / "accuracy_vs_tokens.csv")
+        assert set(names) == set(drawn["strategy"]) - {"separate", "budget_forcing"}
+        assert "Hollow" not in next(each for each in content.figures if each.name == "accuracy_vs_tokens").caption

@@ -36,7 +36,7 @@ def runs(tmp_path: Path) -> Iterator[Path]:
     mlflow = f"sqlite:///{runs / 'mlflow.db'}"
     with (
         mock.patch.dict(os.environ, {"ELASTIC_RUNS": str(runs), "MLFLOW_TRACKING_URI": mlflow}),
-        prefect_test_harness(server_startup_timeout=120),
+        prefect_test_harness(server_startup_timeout=600),
     ):
         yield runs
 

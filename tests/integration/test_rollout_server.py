@@ -19,7 +19,7 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> Any:
     file = tmp_path_factory.mktemp("server") / "answered.json"
     environment = {**os.environ, "VERL_PLATFORM": "cpu", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
     command = [sys.executable, "-W", "ignore", "-m", "tests.rollout_server", str(file)]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert file.exists(), run.stderr[-3000:]
     return json.loads(Path(file).read_text())
 

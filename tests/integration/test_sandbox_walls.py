@@ -248,7 +248,6 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.skipif(os.getuid() != 0, reason="this is the ordinary user")
 @pytest.mark.parametrize(
     "file",

@@ -44,8 +44,6 @@ UNLIMITED = {"think_budget": "unlimited", "solution_budget": "unlimited"}
 NAME, KEY = "model", "secret"
 HEADERS = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json", "Origin": "https://page.example"}
 
-pytestmark = pytest.mark.timeout(1500)
-
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -67,9 +65,9 @@ def server(log: Path) -> Iterator[str]:
             # Responses under way when it is told to end are whole, and then it ends.
             for text in streams(address, process.terminate, key=KEY, model=NAME, max_tokens=100):
                 assert '"finish_reason":"length"' in text and "[DONE]" in text
-            assert process.wait(120) == 0
+            assert process.wait(600) == 0
         assert family
-        _, left = psutil.wait_procs(family, timeout=30)
+        _, left = psutil.wait_procs(family, timeout=600)
         assert not left
 
 
@@ -367,7 +365,7 @@ def test_what_cannot_be_had_is_refused_with_a_sentence(
 
 
 def post(server: str, body: bytes, path: str = "/v1/chat/completions") -> httpx.Response:
-    return httpx.post(f"{server}{path}", content=body, headers=HEADERS, timeout=60)
+    return httpx.post(f"{server}{path}", content=body, headers=HEADERS, timeout=600)
 
 
 def chat_body(**arguments: Any) -> bytes:
@@ -454,7 +452,7 @@ def test_nothing_else_in_a_request_lifts_its_budget_or_hides_its_tokens(server: 
 def connected(server: str, length: int, key: str = KEY, path: str = "/v1/chat/completions") -> socket.socket:
     """A connection on which the head of a request was sent, and nothing of its body."""
     host, _, port = server.removeprefix("http://").partition(":")
-    connection = socket.create_connection((host, int(port)), timeout=60)
+    connection = socket.create_connection((host, int(port)), timeout=600)
     head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n"
     connection.sendall(f"{head}Content-Length: {length}\r\n\r\n".encode())
     return connection
@@ -480,11 +478,11 @@ def test_a_client_that_leaves_is_counted_apart_and_leaves_no_traceback(server: s
     generated = tokens_generated(server)
     with connected(server, len(body)) as connection:
         connection.sendall(body)
-        assert wait_until(lambda: tokens_generated(server) > generated, 300, every=0.1)
+        assert wait_until(lambda: tokens_generated(server) > generated, 600, every=0.1)
     with connected(server, len(body)) as connection:
         connection.sendall(body[:-1])
     abandoned = 'elastic_abandoned_requests_total{level="explicit"}'
-    assert wait_until(lambda: metrics(server).get(abandoned, 0) == before.get(abandoned, 0) + 1, 300)
+    assert wait_until(lambda: metrics(server).get(abandoned, 0) == before.get(abandoned, 0) + 1, 600)
     answered = 'elastic_requests_total{level="explicit"}'
     assert metrics(server).get(answered) == before.get(answered)
     assert log.read_text().count("Traceback") == said

@@ -265,14 +265,14 @@ def test_the_server_says_how_long_to_wait(tmp_path: Path, api: Api, monkeypatch:
     monkeypatch.setattr(standings, "FIRST_WAIT", 100.0)
     api.faults[CHANGES, 1] = [Answer(429, headers=(("Retry-After", "1"),))]
     fetch([1], tmp_path, api.url, 0)
-    assert 0.9 < api.times[1] - api.times[0] < 5
+    assert 0.9 < api.times[1] - api.times[0] < standings.FIRST_WAIT
 
 
 def test_a_server_that_does_not_answer_is_asked_again(
     tmp_path: Path, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standings, "READ_TIMEOUT", 0.2)
-    respond, slow = Handler.do_GET, [0.6]
+    monkeypatch.setattr(standings, "READ_TIMEOUT", 1.0)
+    respond, slow = Handler.do_GET, [3.0]
 
     def respond_late(handler: Handler) -> None:
         time.sleep(slow.pop() if slow else 0)
@@ -318,7 +318,6 @@ def test_an_answer_larger_than_any_contest_is_given_up(
     assert len(api.asked) == 1
 
 
-@pytest.mark.timeout(120)
 def test_what_is_no_address_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standings, "NUM_ATTEMPTS", 2)
     monkeypatch.setattr(standings, "FIRST_WAIT", 3600.0)

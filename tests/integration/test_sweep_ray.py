@@ -47,8 +47,6 @@ PROBLEMS = {
     ]
 }
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:

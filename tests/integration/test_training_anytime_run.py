@@ -18,7 +18,6 @@ TRAINING = (
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
 def test_it_trains_to_the_tokens_it_may_generate_and_is_not_run_again(tmp_path: Path) -> None:
     first = elastic(*TRAINING, runs=tmp_path, timeout=900)
     assert first.returncode == 0, first.stdout[-6000:]

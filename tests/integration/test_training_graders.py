@@ -50,7 +50,6 @@ def test_a_node_without_a_sandbox_is_named_where_programs_are_graded(
     requirements.require_graders(config("code"))
 
 
-@pytest.mark.timeout(180)
 def test_every_node_of_a_cluster_looks_for_itself(cluster: RayCluster) -> None:
     command = [sys.executable, "-W", "ignore", "-c", ON_A_CLUSTER, str(cluster.gcs)]
     found = subprocess.run(command, capture_output=True, text=True, check=False)

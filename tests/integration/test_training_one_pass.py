@@ -20,7 +20,6 @@ def trained(runs: Path, *more: str) -> dict[tuple[int, str], float]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_one_request_has_the_law_of_two(tmp_path: Path) -> None:
     two = trained(tmp_path / "two")
     one = trained(tmp_path / "one", "--set", "train.one_pass=true")

@@ -41,7 +41,6 @@ def whole(actor: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1500)
 def test_adapters_are_merged_into_the_export_and_discarded_problems_are_counted(tmp_path: Path) -> None:
     words = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={json.dumps(value)}")]
     command = ["run", "train", "--preset", "smoke", "--set", f"base={untied(tmp_path / 'untied')}", *words]

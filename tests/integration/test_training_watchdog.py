@@ -38,7 +38,7 @@ def send_first_weights(server):
 
     trainer = object.__new__(ElasticTrainer)
     trainer.global_steps, trainer.llm_server_manager = 0, SimpleNamespace(server_handles=[server])
-    trainer.checkpoint_manager = SimpleNamespace(update_weights=lambda step: time.sleep(60))
+    trainer.checkpoint_manager = SimpleNamespace(update_weights=lambda step: time.sleep(300))
     Timer(2, ray.kill, [server]).start()
     trainer.on_init_end()
     print("sent", flush=True)
@@ -58,7 +58,7 @@ def train(victim):
             ray.get(server.lose_engine.remote())
         if "rollouts" in victim:
             raise RuntimeError("rollouts failed")
-        time.sleep(2 if victim == "nobody" else 20)
+        time.sleep(2 if victim == "nobody" else 300)
 
 for victim in sys.argv[2:]:
     try:
@@ -76,7 +76,7 @@ def trainer(cluster: RayCluster, *victims: str) -> subprocess.CompletedProcess[s
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=180,
+        timeout=600,
         check=False,
     )
 

@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from elastic_core.system.ray_cluster import RayCluster
 
 DRIVER = """
@@ -46,9 +44,8 @@ Path(sys.argv[2]).write_text(json.dumps(transient))
 """
 
 
-@pytest.mark.timeout(300)
 def test_a_killed_actor_is_worth_another_attempt_and_its_errors_are_not(cluster: RayCluster, tmp_path: Path) -> None:
     found = tmp_path / "transient.json"
-    subprocess.run([sys.executable, "-c", DRIVER, str(cluster.gcs), str(found)], timeout=280, check=True)
+    subprocess.run([sys.executable, "-c", DRIVER, str(cluster.gcs), str(found)], timeout=600, check=True)
     transient = json.loads(found.read_text())
     assert transient == {"killed": True, "lost": True, "assertion": False, "refuses to start": False}

@@ -43,7 +43,7 @@ def load(files: list[Path], cache: Path) -> list[dict[str, object]]:
         env={**os.environ, "VERL_PLATFORM": "cpu", "HF_HOME": str(cache), "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert result.returncode == 0, result.stderr

@@ -10,8 +10,6 @@ import pytest
 from elastic_core.system.ray_cluster import kept_cluster, running_cluster
 from elastic_core.system.retry import wait_until
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def test_stages_share_a_cluster_until_an_error_and_none_is_left() -> None:
     # What Ray is told through the environment is not for the tests after this one.
@@ -28,7 +26,7 @@ def test_stages_share_a_cluster_until_an_error_and_none_is_left() -> None:
             third.client().submit_job(entrypoint="sleep 1234")
             assert third.head is not None
             head = psutil.Process(third.head)
-            assert wait_until(lambda: any("sleep" in each.name() for each in head.children(recursive=True)), 60)
+            assert wait_until(lambda: any("sleep" in each.name() for each in head.children(recursive=True)), 600)
             family, own = head.children(recursive=True), Path(head.cmdline()[-1].partition("=")[2]).parent
             assert own.is_dir()
     assert third.has_ended()

@@ -164,7 +164,7 @@ def test_what_a_killed_actor_started_ends_with_it(cluster: None) -> None:
         def start(self) -> tuple[int, int]:
             import multiprocessing
 
-            child = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
+            child = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(6000,))
             child.start()
             assert child.pid is not None
             return os.getpid(), child.pid
@@ -172,5 +172,5 @@ def test_what_a_killed_actor_started_ends_with_it(cluster: None) -> None:
     parent, child = ray.get(Parent.remote().start.remote())
     process = psutil.Process(child)
     os.kill(parent, signal.SIGKILL)
-    psutil.wait_procs([process], timeout=60)
+    psutil.wait_procs([process], timeout=600)
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE

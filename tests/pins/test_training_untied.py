@@ -10,14 +10,14 @@ import sys
 
 import pytest
 
-from flows.commands.checks.gradients import FAMILIES, RESULT, TOLERANCE, Checked
+from tests.gpu.gradients import FAMILIES, RESULT, TOLERANCE, Checked
 
 
 @pytest.fixture(scope="module")
 def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Checked]:
     """What two ranks made of each model."""
     directory = tmp_path_factory.mktemp("models")
-    module = "flows.commands.checks.gradients"
+    module = "tests.gpu.gradients"
     command = [sys.executable, "-m", module, "--device", "cpu", "--ranks", "2", str(directory)]
     ranks = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert (directory / RESULT).exists(), ranks.stderr[-3000:]

@@ -62,7 +62,7 @@ def test_no_scorer_of_verl_is_reachable(tmp_path: Path) -> None:
         env={**os.environ, "VERL_PLATFORM": "cpu"},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
         check=False,
     )
     assert result.returncode == 0, result.stderr[-3000:]

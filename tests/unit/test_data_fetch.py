@@ -211,7 +211,6 @@ def test_what_is_plainly_no_data_is_never_recorded(
     assert not (sources / "sources.lock.json").exists()
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize("announced", [None, 1 << 40])
 @pytest.mark.parametrize("known", [True, False])
 def test_a_file_that_does_not_end_is_given_up_and_not_kept(

@@ -175,20 +175,10 @@ def test_every_model_of_a_preset_is_looked_at_for_what_it_is_used_for() -> None:
     assert [use.setting for use in doctor.models_in_use(presets.resolve("evaluate-e1-math-1.5b", twice))] == ["base"]
 
 
-def test_a_model_that_cannot_be_used_is_a_failure_beside_those_that_can(tmp_path: Path) -> None:
-    """Through the probe's own process, in which all of them are looked at."""
-    (tmp_path / "broken").mkdir()
-    uses = [
-        doctor.Use("base", "shipped", "cpu", trained=True),
-        doctor.Use("sweep.checkpoints.broken", str(tmp_path / "broken"), "cpu"),
-    ]
-    usable, broken = doctor.look(uses)
-    assert usable.level == "ok" and usable.message.startswith("base = shipped: <think> is token ")
-    assert broken.level == "failure"
-    assert broken.message.startswith(f"sweep.checkpoints.broken = {tmp_path}/broken")
-    assert "config.json" in broken.message
-    (failed,) = doctor.check_models(uses[:1], 1, "Traceback\nImportError: no vllm\n")
-    assert failed.level == "failure" and "ImportError: no vllm" in failed.message, "a probe that dies"
+def test_a_probe_that_dies_is_a_failure() -> None:
+    uses = [doctor.Use("base", "shipped", "cpu", trained=True)]
+    (failed,) = doctor.check_models(uses, 1, "Traceback\nImportError: no vllm\n")
+    assert failed.level == "failure" and "ImportError: no vllm" in failed.message
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,13 @@ from elastic_core.models.twins import shrunk
 from elastic_core.system.accelerators import Gpu
 from elastic_core.training.grpo.step_metrics import AGREEMENT
 from flows import presets
-from flows.commands.checks import evidence
-from flows.commands.checks.evidence import (
+from flows.commands.checks.runner import Commands, Record, begin, failure, last_lines
+from flows.commands.checks.shortened import Inputs
+from flows.presets import toml
+from flows.runtime.settings import Settings
+from tests.gpu import evidence
+from tests.gpu.check import BENCHMARKS, GPU_TWIN, PROBLEMS, SAMPLES, STEPS, preset_values
+from tests.gpu.evidence import (
     COLUMNS,
     FILE,
     GRADIENT,
@@ -26,11 +31,6 @@ from flows.commands.checks.evidence import (
     judge,
     write_summary,
 )
-from flows.commands.checks.gpu_check import BENCHMARKS, GPU_TWIN, PROBLEMS, SAMPLES, STEPS, preset_values
-from flows.commands.checks.runner import Commands, Record, begin, failure, last_lines
-from flows.commands.checks.shortened import Inputs
-from flows.presets import toml
-from flows.runtime.settings import Settings
 
 H200 = Gpu("NVIDIA H200", 140 << 30, 139 << 30, "580.1")
 

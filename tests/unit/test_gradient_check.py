@@ -2,7 +2,7 @@
 
 import torch
 
-from flows.commands.checks.gradients import Checked, problems, relative_errors
+from tests.gpu.gradients import Checked, problems, relative_errors
 
 
 def checked(error: float, saved: bool = True) -> dict[str, Checked]:

@@ -184,7 +184,8 @@ def test_slices_honour_length_and_stop_ids(tokens: list[int], limit: int, stop: 
 
 
 @pytest.mark.parametrize("name, budget", [(n, Budget(6, 4)) for n in SHARING if n != "unconstrained"])
-def test_every_cell_keeps_the_law_of_independent_sampling(name: str, budget: Budget) -> None:
+@pytest.mark.parametrize("count", [300, pytest.param(1000, marks=pytest.mark.slow)])
+def test_every_cell_keeps_the_law_of_independent_sampling(name: str, budget: Budget, count: int) -> None:
     """On an engine whose draws depend on where they began: the cell after larger ones of every other strategy, against
     the cell alone. Frequencies of its outcomes differ by less than five standard errors."""
 
@@ -194,20 +195,20 @@ def test_every_cell_keeps_the_law_of_independent_sampling(name: str, budget: Bud
     def outcome(trajectory: Trajectory) -> tuple[object, ...]:
         return trajectory.think_finish, trajectory.solution_finish, min(trajectory.think_tokens, 4)
 
-    def sample(seed: int, cells: Sequence[Wanted], *, memo: bool) -> Trajectory:
-        async def last() -> Trajectory:
+    async def outcomes(seeds: range, cells: Sequence[Wanted], *, memo: bool) -> Counter[tuple[object, ...]]:
+        """Of the last cell."""
+        counts: Counter[tuple[object, ...]] = Counter()
+        for seed in seeds:
             engine: Engine = ScriptedEngine(token)
             engine = ContinuationMemo(engine) if memo else engine
             for n, b in cells:
                 done = await drive(STRATEGIES[n].decode((7, 8), b, MARKERS, Sampling()), {"policy": engine}, seed)
-            return done
-
-        return asyncio.run(last())
+            counts[outcome(done)] += 1
+        return counts
 
     before = [(n, Budget(t, 3)) for t in (2, 9) for n in SHARING if n not in ("unconstrained", name)]
-    count = 600
-    shared = Counter(outcome(sample(i, [*before, (name, budget)], memo=True)) for i in range(count))
-    alone = Counter(outcome(sample(i + count, [(name, budget)], memo=False)) for i in range(count))
+    shared = asyncio.run(outcomes(range(count), [*before, (name, budget)], memo=True))
+    alone = asyncio.run(outcomes(range(count, 2 * count), [(name, budget)], memo=False))
     for seen in shared.keys() | alone.keys():
         p = (shared[seen] + alone[seen]) / (2 * count)
         assert abs(shared[seen] - alone[seen]) / count <= 5 * (2 * p * (1 - p) / count) ** 0.5

@@ -136,7 +136,7 @@ def test_decoding_and_encoding_a_corpus_example_gives_it_back() -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=settings().max_examples // 3)
 def test_every_example_ends_in_the_right_answer(seed: int) -> None:
     for example in islice(examples(small_recipe(seed)), 0, None, 20):
         answer = sum(map(int, re.findall(r"[+-]?\d+", example.question)))

@@ -2,16 +2,17 @@
 
 import os
 import stat
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from elastic_core.errors import UserError
 from elastic_core.system.private_stores import private_directory, use_private_directory
+from flows.commands.cli import cli
 
 
 @pytest.fixture(autouse=True)
@@ -59,21 +60,17 @@ def test_what_another_user_has_put_there_is_not_used_and_stops_nothing(what: str
     assert private_directory() == chosen, "which its processes find by TMPDIR"
 
 
-COMMAND = """
-import tempfile
+def test_commands_use_it_and_torch_runs_compiled_kernels_from_there(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @click.command()
+    def show() -> None:
+        from torch._inductor.runtime.cache_dir_utils import cache_dir
 
-from flows.commands.cli import cli
+        click.echo(f"{tempfile.gettempdir()} {cache_dir()}")
 
-@cli.command()
-def show():
-    from torch._inductor.runtime.cache_dir_utils import cache_dir
-    print(tempfile.gettempdir(), cache_dir())
-
-cli(["show"])
-"""
-
-
-def test_commands_use_it_and_torch_runs_compiled_kernels_from_there(shared: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"}
-    directory, kernels = subprocess.check_output([sys.executable, "-c", COMMAND], env=environment, text=True).split()
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    monkeypatch.setitem(cli.commands, "show", show)
+    done = CliRunner().invoke(cli, ["show"])
+    directory, kernels = done.output.split()
     assert Path(directory) == Path(kernels).parent == shared / f"elastic-{os.getuid()}"

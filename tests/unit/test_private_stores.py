@@ -1,17 +1,18 @@
 """torch's stores listen on the address they are called by. In processes of their own, as a patch stays."""
 
+import io
 import json
+import multiprocessing
 import os
 import re
-import subprocess
-import sys
 import textwrap
 import tomllib
+from contextlib import redirect_stdout
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import psutil
 import pytest
 
 from elastic_core.engines.parameters import EngineParameters
@@ -36,13 +37,28 @@ INSTALL = """
 """
 
 
+FORKS = multiprocessing.get_context("forkserver")
+"""Processes in which torch is imported already."""
+FORKS.set_forkserver_preload(["torch.distributed", "elastic_core.engines.parameters", "psutil", "pytest"])
+
+
+def run(program: str, variables: dict[str, str], printed: Connection) -> None:
+    os.environ.update(variables)
+    with redirect_stdout(io.StringIO()) as output:
+        exec(program, {})
+    printed.send(output.getvalue())
+
+
 def answer(*parts: str, variables: dict[str, str] | None = None) -> list[str]:
     """What a Python program prints at its end, as JSON."""
     program = "\n".join(textwrap.dedent(part) for part in parts)
-    command = [sys.executable, "-c", program]
-    environment = {**dict(psutil.Process().environ()), "PYTHONPATH": str(REPOSITORY), **(variables or {})}
-    output = subprocess.check_output(command, env=environment, text=True, timeout=100)
-    return list(json.loads(output.splitlines()[-1]))
+    receiver, sender = FORKS.Pipe(duplex=False)
+    process = FORKS.Process(target=run, args=(program, variables or {}, sender))
+    process.start()
+    sender.close()
+    printed = receiver.recv()
+    process.join()
+    return list(json.loads(printed.splitlines()[-1]))
 
 
 STORES = """
@@ -110,34 +126,6 @@ def test_gloo_takes_the_network_that_leads_to_the_store_unless_told_otherwise(ch
     assert answer(*program, variables={"GLOO_SOCKET_IFNAME": chosen} if chosen else None) == [chosen or "lo"]
 
 
-MEMBER = """
-    import psutil
-    import torch.distributed as dist
-
-    dist.init_process_group("gloo")
-    dist.barrier()
-    found = [each for process in (psutil.Process(), psutil.Process().parent())
-             for each in process.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
-    if dist.get_rank() == 0:
-        print("found", len(found), {each.laddr.ip for each in found})
-    dist.barrier()
-"""
-
-
-@pytest.mark.parametrize("several", [2])
-def test_processes_of_torchrun_and_torchrun_itself_listen_on_loopback_only(several: int, tmp_path: Path) -> None:
-    from tasks.warm_start import Launch
-
-    launch = Launch(cpu=True, num_processes=several, threads=1)
-    (tmp_path / "member.py").write_text(textwrap.dedent(MEMBER))
-    command = launch.command(tmp_path / "unused")
-    command[command.index("-m", 3) :] = [str(tmp_path / "member.py")]
-    environment = {**dict(psutil.Process().environ()), "PYTHONPATH": str(REPOSITORY), **launch.environment()}
-    output = subprocess.check_output(command, env=environment, text=True, timeout=200)
-    (line,) = [line for line in output.splitlines() if line.startswith("found")]
-    assert line.endswith("{'127.0.0.1'}") and int(line.split()[1]) >= 1
-
-
 class Side:
     """As verl's sender and receiver of weights take where they meet."""
 
@@ -177,12 +165,13 @@ def test_vllm_s_processes_install_it_where_they_are_ours(ours: bool) -> None:
         "elastic": "elastic_core.system.private_stores:install_in_vllm",
         "elastic-noise": "elastic_core.engines.seeded_noise:install_in_vllm",
     }
-    program = (
-        "from torch import distributed; store = distributed.TCPStore;"
-        "from elastic_core.system.private_stores import install_in_vllm as install;"
-        "install(); print(distributed.TCPStore is not store)"
-    )
-    variables = EngineParameters(device="cuda").environment if ours else {}
-    environment = {name: value for name, value in os.environ.items() if name != private_stores.VARIABLE} | variables
-    found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert found.stdout.split() == [str(ours)]
+    program = f"""
+        import json, os
+        from torch import distributed
+        from elastic_core.system.private_stores import install_in_vllm
+        store = distributed.TCPStore
+        {"" if ours else f"os.environ.pop({private_stores.VARIABLE!r}, None)"}
+        install_in_vllm()
+        print(json.dumps([distributed.TCPStore is not store]))
+    """
+    assert answer(program, variables=EngineParameters(device="cuda").environment if ours else None) == [ours]

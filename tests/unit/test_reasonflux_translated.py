@@ -218,7 +218,7 @@ def noisy(navigator: Side, solver: Side, seed: int, by_draw: bool = True) -> dic
 
 @PAIRS
 @given(seed=st.integers(0, 2**31), budget=BUDGETS)
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=settings().max_examples // 2)
 def test_a_budget_binds_in_the_solvers_tokens_whatever_the_navigator_says(
     navigator: Callable[[], Side], solver: Callable[[], Side], seed: int, budget: Budget
 ) -> None:
@@ -233,7 +233,7 @@ def test_a_budget_binds_in_the_solvers_tokens_whatever_the_navigator_says(
 
 @PAIRS
 @given(seed=st.integers(0, 2**31), less=st.integers(0, 100), more=st.integers(0, 100))
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=settings().max_examples // 2)
 def test_what_a_smaller_budget_holds_is_how_a_larger_one_begins(
     navigator: Callable[[], Side], solver: Callable[[], Side], seed: int, less: int, more: int
 ) -> None:

@@ -61,6 +61,6 @@ def test_whatever_has_paired_braces_comes_back(content: str) -> None:
 
 @pytest.mark.parametrize("part", [r"\boxed{", "{", "}", r"\boxed{1}", "\\", r"\boxed ", r"\boxed{\boxed "])
 def test_time_is_linear_in_the_text(part: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     last_boxed(part * (1_000_000 // len(part)))
-    assert time.perf_counter() - started < 30
+    assert time.process_time() - started < 30

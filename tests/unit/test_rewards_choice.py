@@ -117,7 +117,7 @@ def test_without_a_capital_letter_there_is_no_choice(text: str) -> None:
     "part", ["Answer:", "answer is ", "*", "(", r"\boxed{", "option ", "Answer: $", " ", r"\boxed{(", "choice **"]
 )
 def test_time_is_linear_in_the_text(part: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     chosen_letter(f"Answer:{part * (100_000 // len(part))}")
     chosen_letter(f"\\boxed{{{part * (100_000 // len(part))}}}")
-    assert time.perf_counter() - started < 30
+    assert time.process_time() - started < 30

@@ -158,12 +158,12 @@ def test_differences_cover_the_truth(p: float, q: float) -> None:
     assert np.mean([estimate.low <= q - p <= estimate.high for estimate in differences]) >= 0.93
 
 
-@pytest.fixture(scope="module")
-def paired_coverage() -> pl.DataFrame:
+@pytest.fixture(scope="module", params=[500, pytest.param(2000, marks=pytest.mark.slow)])
+def paired_coverage(request: pytest.FixtureRequest) -> pl.DataFrame:
     """Coverage of paired differences, and how much problems differ, over pairs of cells as a sweep's memo draws them:
     shared samples are one and the same, the others each cell's own. Accuracies vary by problem, and agree in which are
     easy."""
-    rng, draws, settings = np.random.default_rng(0), 2000, []
+    rng, draws, settings = np.random.default_rng(0), request.param, []
     quantiles = np.linspace(0.0005, 0.9995, 1001)
     for problems, p, correlation, shared, gain in product(
         (30, 100), (0.02, 0.3, 0.9), (0.3, 0.9), (0.0, 0.5, 0.99), (0.05, 0.2)

@@ -1,7 +1,6 @@
 """Parallel thinking as a statistic: against drawing every subset of the samples."""
 
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -10,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.statistics.at_k import Parallel, parallel_problems
-from reports.build import build_report
-from reports.content import ReportParameters, ReportSources
 from reports.summary import cell_problems, summarize_problems
-from tests.report_tables import row, small_table, table
+from tests.report_tables import row, table
 
 SAMPLES = st.lists(
     st.tuples(st.integers(1, 8), st.integers(1, 4), st.sampled_from([None, "4", "5", "6"])), min_size=4, max_size=6
@@ -78,14 +75,3 @@ def test_cells_with_too_few_samples_and_other_strategies_have_none() -> None:
 def test_what_is_no_parallel_thinking_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="majority_N, or short_M_at_N"):
         Parallel.parse(name)
-
-
-def test_a_report_shows_it_beside_separate_budgeting_when_asked(tmp_path: Path) -> None:
-    rows = small_table(num_samples=4).lazy()
-    for names in ([], ["majority_4", "short_1_at_4"]):
-        sources = ReportSources(rows, parameters=ReportParameters(parallel=names))
-        content = build_report(sources, tmp_path)
-        assert ("parallel" in [table.name for table in content.tables]) == bool(names)
-        drawn = pl.read_csv(tmp_path / "figures" / "accuracy_vs_tokens.csv")
-        assert set(names) == set(drawn["strategy"]) - {"separate", "budget_forcing"}
-        assert "Hollow" not in next(each for each in content.figures if each.name == "accuracy_vs_tokens").caption

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from elastic_core.engines.base import EngineLost, RequestFailed
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.engines.ray_engine import MAX_REDOS, EngineActor, RayEngine
-from elastic_core.engines.request_groups import LINGER_SECONDS, Numbered, Replies
+from elastic_core.engines.request_groups import Numbered, Replies
 from elastic_core.strategies import Completion, Finish, Generate, Sampling
 
 
@@ -37,7 +37,7 @@ async def replies(asked: list[Numbered]) -> list[Numbered]:
     await actor.submit(asked)
     received: list[Numbered] = []
     while len(received) < len(asked):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(600):
             received += await actor.collect()
     return received
 
@@ -53,17 +53,19 @@ def test_every_request_is_answered_once_however_they_overlap(delays: list[int]) 
 
 
 def test_what_is_answered_after_a_group_has_left_is_in_a_later_one() -> None:
-    async def slow(seconds: float) -> float:
-        await asyncio.sleep(seconds)
-        return seconds
+    async def answered(when: asyncio.Event) -> bool:
+        return await when.wait()
 
     async def groups() -> list[list[Numbered]]:
-        far = Replies(slow)
-        far.submit([(0, 0.0), (1, 5 * LINGER_SECONDS)])
-        async with asyncio.timeout(5):
-            return [await far.collect(), await far.collect()]
+        far, events = Replies(answered), [asyncio.Event(), asyncio.Event()]
+        far.submit(list(enumerate(events)))
+        found = []
+        for event in events:
+            event.set()
+            found.append(await far.collect())
+        return found
 
-    assert asyncio.run(groups()) == [[(0, 0.0)], [(1, 5 * LINGER_SECONDS)]]
+    assert asyncio.run(groups()) == [[(0, True)], [(1, True)]]
 
 
 def test_a_failing_request_is_answered_with_the_reason() -> None:

@@ -1,1 +1,1 @@
-"""Runs of shortened presets: `elastic rehearse` on a CPU with twins, `elastic gpu-check` on GPUs."""
+"""Runs of shortened presets: `elastic rehearse` on a CPU with twins, `make gpu` on GPUs."""

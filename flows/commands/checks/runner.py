@@ -1,4 +1,4 @@
-"""Runs a list of steps (`elastic rehearse`, `elastic gpu-check`) and records each: what has passed is not repeated."""
+"""Runs a list of steps (`elastic rehearse`, `make gpu`) and records each: what has passed is not repeated."""
 
 from __future__ import annotations
 

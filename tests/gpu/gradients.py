@@ -1,6 +1,6 @@
 """Checks the gradient of training: models sharded as in verl's engine, with its fused loss, against the plain model.
 
-    python -m flows.commands.checks.gradients --device cpu --ranks 2 DIRECTORY
+    python -m tests.gpu.gradients --device cpu --ranks 2 DIRECTORY
 
 verl 0.9.1 fails at an untied output layer, where the obvious repair has a wrong gradient (plugin.py). The gradient is
 that of several micro-batches, communicated one by one ("each") or together ("last"); weights are compared after shards

@@ -1,4 +1,4 @@
-"""`elastic gpu-check`: everything that only a GPU can show, in steps that leave their evidence in one folder."""
+"""`make gpu`: everything that only a GPU can show, in steps that leave their evidence in one folder."""
 
 from __future__ import annotations
 
@@ -20,8 +20,13 @@ from elastic_core.system.accelerators import installed_gpus
 from elastic_core.system.files import write_text
 from elastic_core.system.retry import wait_until
 from flows import presets
-from flows.commands.checks import gradients
-from flows.commands.checks.evidence import (
+from flows.commands.checks.runner import Commands, Record, Step, begin, last_lines, newest, run_steps
+from flows.commands.checks.shortened import Inputs, given_values, prepare_rows, rehearsal_values
+from flows.runtime.environment import runs_directory
+from flows.runtime.settings import Settings
+from tasks.records.stage_directory import METRICS, TABLE
+from tests.gpu import gradients
+from tests.gpu.evidence import (
     FILE,
     REPOSITORY,
     Machine,
@@ -33,11 +38,6 @@ from flows.commands.checks.evidence import (
     nvidia_smi,
     write_summary,
 )
-from flows.commands.checks.runner import Commands, Record, Step, begin, last_lines, newest, run_steps
-from flows.commands.checks.shortened import Inputs, given_values, prepare_rows, rehearsal_values
-from flows.runtime.environment import runs_directory
-from flows.runtime.settings import Settings
-from tasks.records.stage_directory import METRICS, TABLE
 
 EVIDENCE, WORK = "gpu-evidence", "gpu-check"  # Directories of what is kept, and of what it was made with.
 BENCH = "tests.bench.bench_gpu"
