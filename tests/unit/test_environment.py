@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flows.commands.doctor.machine import check_closed
-from tests.elastic_command import ELASTIC, environment
+from tests.elastic_command import elastic_here
 
 PREPARE = """
 import os
@@ -114,26 +114,21 @@ def test_a_password_of_the_user_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("made", [False, True])
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("run", "sweep", "--preset", "smoke", "--dry-run"),
-        ("templates", "add", "templates.json"),
-        ("data", "add", "rows.jsonl", "--question", "q", "--answer", "a"),
-    ],
-)
-def test_results_are_this_users_alone_unless_the_directory_was_there(
-    command: tuple[str, ...], made: bool, tmp_path: Path
-) -> None:
+def test_results_are_this_users_alone_unless_the_directory_was_there(made: bool, tmp_path: Path) -> None:
     template = {"template_name": "n", "description": "d", "reason_flow": ["s"], "chapter": "c", "section": "s"}
-    (tmp_path / "templates.json").write_text(json.dumps([template]))
-    (tmp_path / "rows.jsonl").write_text('{"q": "1 + 1?", "a": "2"}\n')
-    runs = tmp_path / "runs"
-    if made:
-        runs.mkdir()
-        runs.chmod(0o755)
-    variables = environment(runs) | {"PYTHONPATH": str(Path.cwd())}
-    done = subprocess.run([ELASTIC, *command], cwd=tmp_path, env=variables, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert runs.stat().st_mode & 0o777 == (0o755 if made else 0o700)
-    assert check_closed(runs).level == ("warning" if made else "ok")
+    (file := tmp_path / "templates.json").write_text(json.dumps([template]))
+    (rows := tmp_path / "rows.jsonl").write_text('{"q": "1 + 1?", "a": "2"}\n')
+    for what in ("runs", "templates", "data"):
+        runs = tmp_path / what
+        if made:
+            runs.mkdir()
+            runs.chmod(0o755)
+        if what == "runs":
+            passwords(tmp_path)
+        else:
+            added = file if what == "templates" else rows
+            options = () if what == "templates" else ("--question", "q", "--answer", "a")
+            done = elastic_here(what, "add", str(added), *options, runs=runs)
+            assert done.returncode == 0, done.stdout
+        assert runs.stat().st_mode & 0o777 == (0o755 if made else 0o700)
+        assert check_closed(runs).level == ("warning" if made else "ok")
