@@ -80,8 +80,10 @@ class Response:
         try:
             while not work.done():
                 fresh = asyncio.create_task(engine.fresh.wait())
-                await asyncio.wait({work, fresh}, return_when=asyncio.FIRST_COMPLETED)
-                fresh.cancel()
+                try:
+                    await asyncio.wait({work, fresh}, return_when=asyncio.FIRST_COMPLETED)
+                finally:  # The client may leave meanwhile.
+                    fresh.cancel()
                 engine.fresh.clear()
                 if not work.done() and (output := writer.more(self._safe())):
                     yield output
