@@ -11,7 +11,7 @@ from elastic_core.models.special_tokens import Markers
 from elastic_core.rewards.truth import LETTERS, NO_ANSWER, THINK_END, Grade, graded, grader
 
 if TYPE_CHECKING:
-    # It imports polars, whose threads would take the signals that the grader's workers wait for.
+    # It imports polars, whose threads a worker of the grader would not have after its fork.
     from elastic_core.trajectory import Trajectory
 
 # An escaped brace is not a brace, and a doubled backslash is a line break and escapes nothing.
@@ -24,10 +24,12 @@ _ORPHAN = re.compile(r"(?<!\\)\\\Z")
 _OPEN = r"(?:\\boxed\{|\\(?:text|textbf|mathrm|mathbf)\{|\\\(|[\s$*_({\[\"'`])*+"
 _CLOSE = r"(?:\\\)|[\s$*_)}\]\"'`])*+"
 # Not the beginning of a word, of a formula, or of several letters.
-_ALONE = rf"(?![A-Za-z0-9'’^_]|\s*+[=+/<>*-]\s*+[A-Za-z0-9]|{_CLOSE}(?:,|and\b|or\b|&)\s*+{_OPEN}[A-Z]\b)"
+_ALONE = rf"(?![A-Za-z0-9'’^_]|\s*+[=+/<>*-]\s*+[A-Za-z0-9]|{_CLOSE}[(\[]?+(?:,|and\b|or\b|&)\s*+{_OPEN}[A-Z]\b)"
 _LETTER = rf"{_OPEN}(?<![A-Za-z\\])([A-Z]){_ALONE}"
 _NO_ARTICLE = r"(?<!A(?= )(?! (?:because|since)\b)(?= [a-z]))"
-_BOX = re.compile(rf"{_LETTER}(?:{_CLOSE}|[\s}}$*]*+[).:].*)", re.DOTALL)
+# In the text of a choice another one: `A. x (or B)`, `A. x, B. y`, and not `B. vitamins A and D`.
+_ANOTHER = rf"(?:\bor\b{_OPEN}[A-HJ-Z](?![A-Za-z0-9])|(?:[,;&/]|\band\b){_OPEN}[A-Z][).:}}])"
+_BOX = re.compile(rf"{_LETTER}(?:{_CLOSE}|[\s}}$*]*+[).:](?!.*{_ANOTHER}).*)", re.DOTALL)
 _NOUN = r"\b(?:answer|choice|option)"
 _PATTERNS = tuple(
     re.compile(pattern)

@@ -43,6 +43,51 @@ RULES: dict[str, tuple[Rule, ...]] = {
         Rule("10", (r"\binom52", r"\binom{5}{2}", r"\dbinom{5}{2}"), (r"\binom53 + 1", r"\binom{5}{1}")),
         Rule("5", (r"5\ ", " 5 ", "x=5", r"\text{5}", "(5)"), (r"5\pm 1", "-5", "5!")),
     ),
+    "Size": (
+        Rule(r"3\cdot 2^{2019}", (r"2^{2019}\cdot 3", r"6\cdot 2^{2018}"), (r"3\cdot 2^{2018}", r"3\cdot 2^{2019}+1")),
+        Rule("2^{2004}", ("4^{1002}",), ("4^{1001}", "2^{2004}+1")),
+        Rule("2000!", (r"2000\cdot1999!",), ("1999!", "2000!+1")),
+        Rule(r"\frac{1}{1999!}", (r"\frac{2000}{2000!}",), (r"\frac{1}{2001!}", "0")),
+        Rule("3^{-800}", ("9^{-400}", r"\frac{1}{3^{800}}"), ("3^{-799}", "0")),
+        Rule(r"1-\frac{1}{2^{100}}", (r"\frac{2^{100}-1}{2^{100}}",), (r"1-\frac{1}{2^{99}}", "1")),
+        Rule(r"\sqrt{2}\cdot 2^{2000}", (r"\sqrt8\cdot 2^{1999}", "2^{2000.5}"), (r"\sqrt2\cdot 2^{2000}+1",)),
+        Rule(r"1-\pi^{-2000}", (r"1-\frac{1}{\pi^{2000}}",), (r"1-\pi^{-2001}", "1")),
+        Rule(r"\sqrt{3+2\sqrt2}", (r"1+\sqrt2",), (r"1+\sqrt2+10^{-40}", r"1+\sqrt2+2^{-300}")),
+        Rule(r"\cos 20^\circ\cos 40^\circ\cos 80^\circ", (r"\frac18",), (r"\frac18+10^{-60}",)),
+        Rule(r"(1+\sqrt2)x", (r"\sqrt{3+2\sqrt2}x",), (r"(1+\sqrt2+10^{-30})x",)),
+        Rule(r"x+\frac{1}{2^{100}}", ("2^{-100}+x",), (r"x+\frac{1}{2^{99}}", "x")),
+        Rule(r"x+y<10^{-20}", ("y+x<10^{-20}",), ("x+y<10^{-21}",)),
+        Rule(r"\{3^{-800},1\}", (r"\{1,9^{-400}\}",), (r"\{3^{-799},1\}",)),
+        Rule("e^{-2000}", ("(e^{-1000})^2",), ("e^{-2001}", "0")),
+        Rule("0", (r"\sin\pi", "e^{i\\pi}+1"), ("10^{-400}", r"\infty-\infty", r"\sin 3.14159265358979")),
+        Rule(r"\infty", (r"+\infty",), (r"2\infty", "10^{400}")),
+        Rule(r"\int_0^{\infty} e^{-x^2} dx", (r"\frac{\sqrt\pi}{2}",), (r"\frac{\sqrt\pi}{2}+10^{-9}",)),
+    ),
+    "Roots": (
+        Rule(r"2\sqrt[3]{4}", (r"2\sqrt[3]4", r"2\sqrt[ 3 ] 4", "2∛4"), (r"2\sqrt34", r"\sqrt[3]4", r"2\sqrt[3]45")),
+    ),
+    "Plain text": (
+        Rule(r"2\sqrt{3}", ("2 * sqrt(3)", "2sqrt3", "sqrt(12)"), ("2*sqrt(2)", r"2\text{sqrt}(3)")),
+        Rule(r"\frac{\pi}{4}", ("pi / 4",), ("pi/3", "pie/4")),
+        Rule(r"\sin x+x^{10}", ("sin(x)+x**10", "x ** 10 + sin x"), ("cos(x)+x**10", "sin(x)+x*10")),
+        Rule("46", ("４６", "（46）"), ("４５", "46！")),
+        Rule("-0.5", ("－０．５",), ("０．５",)),
+    ),
+    "Large numbers in words": (
+        Rule("1000000", (r"1\text{ million}", "1 million", r"\text{1 million dollars}"), (r"1\text{ billion}", "1")),
+        Rule("1", (), (r"1\text{ million}", r"1\text{ hundred}")),
+        Rule(r"2.5\text{ million}", ("2500000", r"2.5\cdot 10^6"), ("2.5", r"2.5\text{ thousand}")),
+    ),
+    "Without some": (
+        Rule(
+            r"\mathbb{R}\setminus\{2\}",
+            (r"\mathbb{R}\backslash\{2\}", r"\mathbb{R}-\{2\}", r"(-\infty,2)\cup(2,\infty)", r"x\neq 2"),
+            (r"\mathbb{R}\backslash\{3\}", r"\mathbb{R}", r"\mathbb{R}/2"),
+        ),
+        Rule(
+            r"(-\infty,-1)\cup(-1,1)\cup(1,\infty)", (r"\mathbb{R}\backslash\{1,-1\}",), (r"\mathbb{R}\setminus\{1\}",)
+        ),
+    ),
     "Rounding": (
         Rule(r"\sqrt{2}", ("√2", "1.41421356", r"\frac{2}{\sqrt 2}"), ("1.414", r"\sqrt{3}", "√3")),
         Rule(r"\frac{1}{2}", ("0.5", r"0.5=\frac12"), ("0.5000001", r"\frac{2}{4}1", r"\frac12\approx 0.6")),
@@ -115,6 +160,12 @@ RULES: dict[str, tuple[Rule, ...]] = {
         Rule("x>2", (r"(2,\infty)", "2<x", "x > 2"), ("x<2", r"x\geq 2", "t>2", r"[2,\infty)")),
     ),
     "Order": (
+        Rule(
+            "(2,3)",
+            ("(x,y)=(2,3)", r"\left(x, y\right) = \left(2, 3\right)", "(2; 3)"),
+            ("(x,y)=(3,2)", "(x,y)=(2,3,4)"),
+        ),
+        Rule("(x_1,x_2)=(2,3)", ("(2,3)", "2,3"), ("(3,2)", "(y,x)=(2,3)")),
         Rule("[1,2]", ("[1, 2]", r"\left[1,2\right]"), ("1,2", "(1,2)", "[1,2)", r"\{1,2\}")),
         Rule("(1,2)", ("(1, 2)", "1,2"), ("2,1", "(2,1)", r"\{1,2\}", "[1,2]")),
         Rule("1,2", ("2, 1", r"\{1,2\}", r"1\text{ or }2", "1 and 2"), ("[1,2]", "1", "1,2,3", "1,1", "12")),
@@ -125,14 +176,57 @@ RULES: dict[str, tuple[Rule, ...]] = {
             ("(2,1)", r"\begin{pmatrix}1&2\end{pmatrix}", "1,2", "(1,2,3)"),
         ),
         Rule("(1,2)", (r"\begin{pmatrix}1\\2\end{pmatrix}",), (r"\begin{pmatrix}2\\1\end{pmatrix}",)),
-        Rule(r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", (), ("(1,2,3,4)",)),
+        Rule(
+            r"\begin{pmatrix}1&2\\3&4\end{pmatrix}",
+            (
+                r"\left[\begin{array}{cc}1&2\\3&4\end{array}\right]",
+                r"\left(\!\begin{array}{c|c} 1 & 2 \\[4pt] \hline 3 & 4 \end{array}\!\right)",
+            ),
+            (
+                "(1,2,3,4)",
+                r"\left|\begin{array}{cc}1&2\\3&4\end{array}\right|",
+                r"\left[\begin{array}{cc}1&2\\3&5\end{array}\right]",
+            ),
+        ),
     ),
     "Units": (
         Rule(
             "5",
-            (r"5\text{ cm}", "5 cm", r"5\text{ ways}", r"5\text{ square units}", r"\$5"),
-            (r"5\text{ or 6}", r"5\text{ is wrong}", r"5\text{ million}", r"5\text{ or more}"),
+            (
+                *(
+                    r"5\text{ cm}",
+                    "5 cm",
+                    r"5\text{ ways}",
+                    r"5\text{ square units}",
+                    r"\$5",
+                    r"5\text{ kcal}",
+                    r"5\text{ sq. cm}",
+                ),
+                *(r"5\text{ different ways}", r"5\text{ meters per second squared}", r"5\text{ N}\cdot\text{m}"),
+            ),
+            (r"5\text{ or 6}", r"5\text{ is wrong}", r"5\text{ million}", r"5\text{ or more}", r"5\text{ zorkmids}"),
         ),
+        Rule(
+            "46",
+            (),
+            tuple(
+                rf"46\text{{ {words}}}"
+                for words in (
+                    *("squared", "cubed", "factorial", "dozens", "hundreds", "halves", "thirds", "negated", "rejected"),
+                    *(
+                        "over two",
+                        "times two",
+                        "choose two",
+                        "divided",
+                        "inverted",
+                        "reciprocal",
+                        "pairs",
+                        "percent off",
+                    ),
+                )
+            ),
+        ),
+        Rule(r"5\text{ zorkmids}", ("5", "5 zorkmids", r"\text{5 zorkmids}"), (r"5\text{ squared}", r"5\text{ kg}")),
         Rule(r"5\text{ or }6", ("5, 6", r"6\text{ or 5}"), ("5", "6")),
         Rule(
             r"3\text{ h}",
@@ -200,7 +294,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
         Rule(
             "B",
             (r"(B)\ 7", r"\textbf{(B) } \frac{7}{2}", r"\text{B) 7}", r"\text{Option B}"),
-            ("(B)(C)", r"\text{(A) or (B)}"),
+            ("(B)(C)", r"\text{(A) or (B)}", "B. x (or A)", r"\text{B. x or A}"),
         ),
         Rule(r"(C)\ 5", ("C", r"\text{(C)}"), ("B", r"(C)\ 6")),
     ),
@@ -237,6 +331,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "Intervals": (
         Rule("(-1,1)", ("]-1,1[", r"\{x\mid -1<x<1\}", r"\{x\in\mathbb{R}:-1<x<1\}"), (r"]-1,1]", r"\{x\mid -1<y<1\}")),
         Rule("]-1,1[", ("(-1,1)", "-1<x<1"), ("[-1,1]",)),
+        Rule("[0,1)", ("[0;1)", r"\left[0; 1\right)", r"[0;1[", r"x\in[0;1)"), ("(0;1)", "[0;1]", "[0;10)")),
         Rule(r"\{x\mid -1<x<1\}", ("(-1,1)",), (r"\{x\in\mathbb{Z}\mid -1<x<1\}",)),
         Rule(r"(1,+\infty)", ("x>1", r"(1,\infty)", r"]1,+\infty["), (r"(1,-\infty)", "x>=1")),
         Rule(r"(-1,1)\cup(2,3]", (r"]-1,1[\cup]2,3]",), (r"[-1,1]\cup[2,3]",)),
@@ -270,7 +365,11 @@ RULES: dict[str, tuple[Rule, ...]] = {
         Rule("2A_{16}", ("2a_{16}", r"\text{2A}_{16}", "2A"), ("A2_{16}", "2B_{16}", "42")),
         Rule("a_{12}", (), ("b_{12}", "A_{12}", "a")),
     ),
-    "Moduli": (Rule(r"4\pmod{7}", ("4", r"4\bmod 7", r"4 (\text{mod }7)"), (r"4\pmod{8}", "7")),),
+    "Moduli": (
+        Rule(r"4\pmod{7}", ("4", r"4\bmod 7", r"4 (\text{mod }7)", r"11\bmod 7"), (r"4\pmod{8}", "7", r"7\bmod 4")),
+        Rule("1", (r"46\bmod 45", r"1\pmod{45}"), (r"46\bmod 44",)),
+        Rule("46", (r"46\pmod{47}",), (r"46\bmod 45", r"46\pmod{45}", r"46\text{ mod }45")),
+    ),
 }
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -61,6 +61,13 @@ def warm_up(pool: Pool) -> None:
     worker = pool._starters.submit(Worker).result()
     assert worker.ask("f(x)", "x", HANGS) is False
     pool._idle.append(worker)
+
+
+def child_of(worker: Worker) -> psutil.Process:
+    """The process that compares, which another one has forked or is about to."""
+    while not (children := psutil.Process(worker.process.pid).children()):
+        time.sleep(0.01)
+    return children[0]
 
 
 def graded(answers: list[tuple[str, str]]) -> list[Grade]:
@@ -164,13 +171,60 @@ def test_a_tolerance_holds_for_closed_forms() -> None:
     assert [grade("math", boxed(answer), truth).score for answer in ("1.41", "1.40")] == [1, 0]
 
 
-def test_what_takes_too_long_is_a_timeout_and_the_worker_is_replaced(pool: Pool) -> None:
+def test_what_takes_too_long_is_a_timeout_and_the_process_is_replaced(pool: Pool) -> None:
     warm_up(pool)
     started = time.monotonic()
     assert grade("math", boxed(ENDLESS), "46") == (0.0, GradeStatus.TIMEOUT, ENDLESS)
     assert pool.deadline <= time.monotonic() - started < pool.deadline + HANGS
     pool.deadline = HANGS
     assert grade("math", boxed(r"\sin^2 x+\cos^2 x"), "1").score == 1
+
+
+def test_time_in_which_the_processor_does_something_else_is_not_an_answers(pool: Pool) -> None:
+    """A right answer scored 0 on a busy machine."""
+    pool.deadline = 2.0
+    warm_up(pool)
+    child = child_of(pool._idle[0])
+    child.suspend()
+    with ThreadPoolExecutor(1) as thread:
+        late = thread.submit(grade, "math", boxed("6-5x+x^2"), "x^2-5x+6")
+        time.sleep(pool.deadline + 1)
+        child.resume()
+        assert late.result().status is GradeStatus.CORRECT
+
+
+def test_a_process_that_sleeps_fails_the_grader_and_not_the_response(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warm_up(pool)
+    warm_up(pool)
+    for worker in pool._idle:
+        child_of(worker).suspend()
+    monkeypatch.setattr(rewards_math, "STALLED", 0.2)
+    with pytest.raises(GradingFailed):
+        rewards_math.grade_math(boxed("6-5x+x^2"), "x^2-5x+6")
+
+
+def test_a_process_that_has_answered_much_is_replaced_and_no_request_is_lost() -> None:
+    program = (
+        "import os\n"
+        "from elastic_core.rewards.math import worker\n"
+        "worker.MAX_REQUESTS, worker._TYPICAL = 2, ()\n"
+        "worker.main(os.getppid())\n"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, **pipes) as process:
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        children = []
+        for number in range(5):
+            process.stdin.write(json.dumps([f"x+{number}", f"{number}+x", HANGS]) + "\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "true\n"
+            children += [child.pid for child in psutil.Process(process.pid).children() if child.pid not in children]
+        process.stdin.close()
+    assert process.returncode == 0
+    assert len(children) > 1
 
 
 def test_no_answer_waits_longer_than_its_deadline_when_all_workers_are_busy(pool: Pool) -> None:
@@ -188,18 +242,18 @@ def test_no_answer_waits_longer_than_its_deadline_when_all_workers_are_busy(pool
 
 def test_a_worker_that_was_killed_is_replaced_and_the_answer_tried_again(pool: Pool) -> None:
     warm_up(pool)
-    for process in psutil.Process(pool._idle[0].pid).parents()[0], psutil.Process(pool._idle[0].pid):
-        process.kill()
+    child_of(pool._idle[0]).kill()
+    pool._idle[0].process.kill()
     short, pool.deadline = pool.deadline, HANGS
     assert pool.accepts(r"\sin^2 x+\cos^2 x", "1") is True
 
     (worker,) = pool._idle
-    first, killed = worker.pid, []
+    first, killed = child_of(worker), []
 
     def kill() -> None:
         pool.deadline = short
         killed.append(time.monotonic())
-        os.kill(first, signal.SIGKILL)
+        first.kill()
 
     threading.Timer(0.3, kill).start()
     with pytest.raises(Exhausted):
@@ -214,8 +268,8 @@ def test_workers_that_keep_dying_fail_the_grader_and_not_the_response(
     pool.deadline = HANGS
 
     def dying(self: Worker, answer: str, truth: str, deadline: float) -> bool | None:
-        asked.append(self.pid)
-        os.kill(self.pid, signal.SIGKILL)
+        asked.append(self.process.pid)
+        child_of(self).kill()
         return ask(self, answer, truth, deadline)
 
     monkeypatch.setattr(Worker, "ask", dying)
@@ -229,7 +283,7 @@ def test_workers_that_keep_dying_fail_the_grader_and_not_the_response(
 
 def test_memory_is_limited(pool: Pool) -> None:
     warm_up(pool)
-    soft, hard = psutil.Process(pool._idle[0].pid).rlimit(psutil.RLIMIT_AS)
+    soft, hard = child_of(pool._idle[0]).rlimit(psutil.RLIMIT_AS)
     assert soft == hard == 2 << 30
 
 
@@ -247,7 +301,7 @@ def test_workers_import_nothing_heavy_and_are_started_only_when_needed() -> None
         "worker, child = me.children(recursive=True)\n"
         "maps = {entry.path for entry in worker.memory_maps()}\n"
         "assert not [path for path in maps if any(name in path for name in ('torch', 'vllm', '/ray/', 'polars'))]\n"
-        # A thread of a library would take the signal that a child has ended, and its replacement would never come.
+        # A lock that a thread of a library holds during the fork would never be free in the child.
         "assert worker.num_threads() == 1\n"
         "assert 'sympy' not in sys.modules\n"
     )

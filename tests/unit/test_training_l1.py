@@ -9,7 +9,7 @@ from elastic_core.budget import Budget
 from elastic_core.rewards.truth import Grade, GradeStatus
 from elastic_core.strategies import STRATEGIES
 from elastic_core.training.grpo.parameters import PROMPT_TOKENS, GrpoParameters
-from elastic_core.training.grpo.reward import REWARDS, L1Parameters, LengthRequest, Rollout, reward
+from elastic_core.training.grpo.reward import REWARDS, L1Parameters, LengthRequest, Rollout, measures, reward
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 
 LENGTHS = st.integers(0, 8192)
@@ -108,3 +108,11 @@ def test_the_reward_is_correctness_or_that_of_l1s_form_and_no_part_of_a_key_by_d
         GrpoParameters(reward="brief")
     with pytest.raises(ValidationError, match=r"train\.l1"):
         GrpoParameters(reward="l1_exact")
+
+
+def test_rollouts_whose_grading_took_too_long_are_counted() -> None:
+    trajectory = Trajectory((7,), (9,), (False,), 0, ThinkFinish.CLOSED, SolutionFinish.STOP)
+    counted = {
+        status: measures(Rollout(trajectory, Grade(0.0, status, "1")))["grading_timeout"] for status in GradeStatus
+    }
+    assert [status for status, number in counted.items() if number] == [GradeStatus.TIMEOUT]

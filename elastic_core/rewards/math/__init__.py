@@ -8,10 +8,9 @@ tests/integration/test_answer_rules.py their examples.
 Not covered: whether a response shows its work, and answers without a box. Equality is as good as sympy's `simplify`:
 expressions that it cannot bring together are graded as wrong.
 
-A thread that wants an answer compared takes a worker, waits for it, and has it killed when it takes too long; no
-thread supervises or polls. A worker is a fresh interpreter: a fork, or a child of multiprocessing, would bring along
-what the parent has imported. It imports computer algebra and forks the process that compares, so that one that takes
-too long is replaced within milliseconds.
+A thread that wants an answer compared takes a worker and waits for it; no thread supervises or polls. A worker is a
+fresh interpreter: a fork, or a child of multiprocessing, would bring along what the parent has imported. It forks the
+process that compares, and that has its deadline in processor time: a busy machine changes no grade.
 """
 
 from __future__ import annotations
@@ -20,11 +19,9 @@ import atexit
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -35,12 +32,11 @@ from elastic_core.rewards.truth import NO_ANSWER, Grade, GradeStatus, GradingFai
 
 CACHE_SIZE = 1 << 14  # verdicts that are remembered: answers repeat over samples and budgets
 DEADLINE = 3.0
-START_DEADLINE = 120.0
-"""Seconds in which a worker must have imported computer algebra: a busy machine with a slow file system."""
+"""Seconds of processor time for one answer; nearly all need less than 0.1."""
+STALLED = 600.0
+"""Seconds on the wall clock after which a worker that does not answer, or does not start, is given up: it sleeps."""
 MAX_WORKERS = 8
-MAX_REQUESTS = 5000  # answers after which the process is replaced: the parser remembers a little of every text
-READY = b"ready "
-REPLACE = signal.SIGUSR1  # asks a worker for another process; the one that works is killed
+READY, DIED = "ready", "died"  # what a worker says when it has started, and when a comparison ended it
 _ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -79,7 +75,7 @@ class WorkerDied(GradingFailed):
 
 class Pool:
     """At most `num_workers` workers, started when they are needed. Safe to use from any thread. `deadline` is in
-    seconds for one answer, from when a worker begins with it; nearly all need less than 0.1."""
+    seconds of processor time for one answer."""
 
     def __init__(self, num_workers: int | None = None, deadline: float = DEADLINE) -> None:
         num_workers = num_workers or min(os.cpu_count() or 1, MAX_WORKERS)
@@ -129,9 +125,7 @@ class Pool:
 
 class Worker:
     """A process that has forked another one, which does the work. Ready when constructed; for one thread at a time.
-
-    `pid` is that of the process that works, None while one is being forked. WorkerDied when it does not start.
-    """
+    WorkerDied when it does not start."""
 
     def __init__(self) -> None:
         path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
@@ -140,65 +134,46 @@ class Worker:
         # On a CPU vLLM leaves torch's OpenMP and an allocator in it, which have no place in so little memory.
         environment.pop("LD_PRELOAD", None)
         command = [sys.executable, "-P", "-m", "elastic_core.rewards.math.worker", str(os.getpid())]
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environment
         )
-        self._num_requests = 0
-        self.pid: int | None = None
         try:
-            self._wait_until_ready()
+            self._read_line()
         except BaseException:
             self.end()
             raise
 
     def ask(self, answer: str, truth: str, deadline: float) -> bool | None:
-        """Whether the truth accepts the answer; None when that took more memory than it may, or `deadline` seconds.
-        WorkerDied when the process ends by itself."""
-        if self.pid is None:
-            self._wait_until_ready()
-        assert self._process.stdin is not None
+        """Whether the truth accepts the answer; None when that took more memory than it may, or `deadline` seconds of
+        processor time. WorkerDied when a process ends by itself, or sleeps."""
+        assert self.process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps([answer, truth]).encode() + b"\n")
+            self.process.stdin.write(json.dumps([answer, truth, deadline]).encode() + b"\n")
         except OSError:
             raise WorkerDied from None
-        line = self._read_line(deadline)
-        if line is not None and line.startswith(READY):
+        line = self._read_line()
+        if line == DIED:
             raise WorkerDied
-        verdict: bool | None = None if line is None else json.loads(line)
-        self._num_requests += 1
-        if verdict is None or self._num_requests % MAX_REQUESTS == 0:
-            self._process.send_signal(REPLACE)
-            self.pid = None
+        verdict: bool | None = json.loads(line)
         return verdict
 
     def end(self) -> None:
         """End it, and by that the process that it forked, without waiting for their memory to be taken back."""
-        self._process.kill()
-        for pipe in (self._process.stdin, self._process.stdout):
+        self.process.kill()
+        for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
             pipe.close()
-        threading.Thread(target=self._process.wait, daemon=True).start()
+        threading.Thread(target=self.process.wait, daemon=True).start()
 
-    def _wait_until_ready(self) -> None:
-        end = time.monotonic() + START_DEADLINE
-        # A verdict that came too late may be before it.
-        while (line := self._read_line(end - time.monotonic())) is not None:
-            if line.startswith(READY):
-                self.pid = int(line.removeprefix(READY))
-                return
-        raise WorkerDied
-
-    def _read_line(self, seconds: float) -> bytes | None:
-        """The next line, which is short and arrives as a whole; None when there is none within so many seconds."""
-        assert self._process.stdout is not None
+    def _read_line(self) -> str:
+        """The next line, which is short and arrives as a whole. WorkerDied when there is none within `STALLED`."""
+        assert self.process.stdout is not None
         poll = select.poll()
-        poll.register(self._process.stdout, select.POLLIN)
-        if not poll.poll(max(0.0, seconds) * 1000):
-            return None
-        line = self._process.stdout.readline()
+        poll.register(self.process.stdout, select.POLLIN)
+        line = self.process.stdout.readline() if poll.poll(STALLED * 1000) else b""
         if not line.endswith(b"\n"):
             raise WorkerDied
-        return line
+        return line.decode().strip()
 
 
 _pool = Pool()

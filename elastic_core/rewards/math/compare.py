@@ -161,7 +161,7 @@ _CAPITALS = re.compile(r"[A-Z]{2,}")
 _LETTER = re.compile(r"(?:\\text\{)?([A-Z])\}?")
 _CHOICE = re.compile(  # of `(C)\ 5` C
     r"(?:\\text\{)?(?:\(([A-Z])\)|([A-Z])[.):])\}?"
-    r"(?:(?=[0-9a-z.]|\\(?:text|frac|sqrt|dollar|pi)(?![a-z]))(?!.*\([A-Z]\)).*)?"
+    r"(?:(?=[0-9a-z.]|\\(?:text|frac|sqrt|dollar|pi)(?![a-z]))(?!.*(?:\([A-Z]\)|,\(?[A-Z](?![a-zA-Z]))).*)?"
 )
 _LETTERS = re.compile(r"[a-zA-Z][a-zA-Z ,.'-]*")
 

@@ -20,7 +20,8 @@ _CHARACTERS = str.maketrans(
         **dict.fromkeys("−–", "-"), **dict.fromkeys("×·*", r"\cdot "), **dict.fromkeys("\u00a0\u2009\u202f~", " "),
         "π": r"\pi ", "θ": r"\theta ", "∞": r"\infty ", "∅": r"\emptyset ", "°": r"\degree ", "∪": r"\cup ",
         "≤": r"\leq ", "≥": r"\geq ", "≠": r"\neq ", "±": r"\pm ", "÷": "/", "⟨": "(", "⟩": ")",
-        "≈": r"\approx ", "ℝ": r"\mathbb{R}",
+        "≈": r"\approx ", "ℝ": r"\mathbb{R}", "∛": r"\sqrt[3]", "、": ",",
+        **{chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)},  # of full width
     }
 )  # fmt: skip
 _SUPERSCRIPTS = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+")
@@ -54,20 +55,24 @@ _COMMANDS = {
         (r"\neq ", "ne"),
         (r"\emptyset ", "varnothing"),
         (r"\degree ", "degrees"),
-        (r"\pmod ", "bmod mod"),
+        (r"\pmod ", "mod"),
+        (r"\bmod ", "bmod"),
+        (r"\setminus ", "backslash smallsetminus"),
     )
     for name in names.split()
 }
 """What is read for a command and the spaces after it."""
 
-_STYLE = r"mathbf|mathit|mathsf|mathtt|boldsymbol|vec|bm|underline|(?:text)?color(?:box)?\s*\{[a-zA-Z0-9!]*\}"
+_POWERS_OF_TEN = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_STYLE = r"mathbf|mathit|mathsf|mathtt|boldsymbol|vec|bm(?!od)|underline|(?:text)?color(?:box)?\s*\{[a-zA-Z0-9!]*\}"
 _ANSWER_IS = r"(?i:(?:the )?(?:final |correct )?(?:answer|option|choice)(?: is\b)?:?)"
+_PLAIN_NAMES = "sqrt|pi|(?:arc)?(?:sin|cos|tan)|ln|log"  # of commands, without a backslash
 _HOUR = r"(?<=:[0-9][0-9])\s*(?:\\text\{\s*)?"
 _BOUNDS = r"[^][(),]+,[^][(),]+"
 
 _TABLE: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"\\\\(?=[a-zA-Z])(?!.*\{[a-zA-Z]*(?:matrix|array)\})", r"\\"),  # a command escaped twice, as in JSON
-    (r"\\\\", r"\\newline "),
+    (r"\\\\(?:\[[0-9.]+[a-z]{2}\])?|\\hline(?![a-z])", r"\\newline "),
     (r"\\\$", r"\\dollar "),
     (r"\$|\\[()](?![a-zA-Z])|\\!\s*", ""),  # a thin negative space joins digits: 10,\!080
     (r"\\(?:left|right|bigl|bigr|Bigl|Bigr|big|Big)(?![a-zA-Z])\s*\.?", ""),
@@ -75,6 +80,10 @@ _TABLE: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"\\[,;:\s]", " "),
     (rf"\\({'|'.join(_COMMANDS)})(?![a-zA-Z])\s*", lambda match: _COMMANDS[match[1]]),
     (r"\\text\{\s*([0-9][0-9.,:]*)\s+([^{}0-9]+)\}", r"\1\\text{ \2}"),
+    (
+        rf"(?<=[0-9}}])\s*(\\text\{{)?\s*({'|'.join(_POWERS_OF_TEN)})(?![a-zA-Z])(?(1)\s*(\}}?))",
+        lambda match: rf"\cdot 10^{{{_POWERS_OF_TEN[match[2]]}}}" + (r"\text{" if match[1] and not match[3] else ""),
+    ),
     (r"\\math(?:bf|bb)\s*(?:\{([NQRZ])\}|([NQRZ])(?![a-zA-Z]))", r"\\mathbb{\1\2}"),
     (r"\\(?:text|math(?:bf|it))(?:\{\s*([ei])\s*\}|([ei])(?![a-zA-Z]))", r"\1\2"),
     *[(rf"\\(?:{_STYLE})\s*(?:\{{([^{{}}]*(?:\{{[^{{}}]*\}}[^{{}}]*)*)\}}|([0-9a-zA-Z]))", r"\1\2")] * 2,
@@ -84,6 +93,9 @@ _TABLE: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"\\(?:overline|bar|dot)\s*(?:\{([0-9]+)\}|([0-9]))", r"\\overline{\1\2}"),
     (r"^([+-]?[0-9]*\.[0-9]*)\(([0-9]+)\)$", r"\1\\overline{\2}"),
     (r"\{([,:])\}", r"\1"),
+    (r"(?<!\\);", ", "),  # [0;1) where a comma is a decimal point
+    (r"(?<=[0-9a-zA-Z)}])\s*\\cdot \\cdot \s*([0-9]+|[a-zA-Z])", r"^{\1}"),  # x**2
+    (rf"(?<![a-zA-Z\\])(?<!\\text\{{)({_PLAIN_NAMES})(?![a-zA-Z])", r"\\\1 "),
     (rf"{_AND}|{_OR}", ","),
     (r"\\text\{\s*\}", ""),
     (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))", r"\\degree "),
@@ -95,7 +107,7 @@ _TABLE: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"\\(frac|binom)\s*([0-9a-zA-Z])\s*\{", r"\\\1{\2}{"),
     (r"(\\(?:frac|binom)\s*\{[^{}]*\})\s*([0-9a-zA-Z])", r"\1{\2}"),
     (r"\\frac\{\s*(\\text\{[^{}]*\})\s*\}\{\s*(\\text\{[^{}]*\}(?:\^[0-9])?)\s*\}", r"\1/\2"),
-    (r"\\sqrt\s*([0-9a-zA-Z])", r"\\sqrt{\1}"),
+    (r"\\sqrt\s*(\[[^][]*\])?\s*(?:\(([^()]*)\)|([0-9a-zA-Z]|\\pi(?![a-z])))", r"\\sqrt\1{\2\3}"),
     (r"([_^])\s*\{\s*([0-9a-zA-Z])\s*\}(?![0-9])", r"\1\2"),
     (r"\^\s*\{\s*\\prime\s*\\prime\s*\}", "''"),
     (r"\^\s*(?:\{\s*\\prime\s*\}|\\prime(?![a-zA-Z]))", "'"),
@@ -112,6 +124,8 @@ _TABLE: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"(?<![0-9a-zA-Z)}\]])\+(?=\\infty)", ""),
     (rf"(^|\\cup|\\in|,)\]({_BOUNDS}[][])", r"\1(\2"),
     (rf"([(\[]{_BOUNDS})\[", r"\1)"),
+    (r"[\[(]\\begin\{array\}\{[^{}]*\}(.*?)\\end\{array\}[)\]]", r"\\begin{pmatrix}\1\\end{pmatrix}"),
+    (r"(?<=\\mathbb\{R\})-(?=\\\{)", r"\\setminus"),
     (r"^\\\{\\\}$", r"\\emptyset"),
     (r"^\\\{([a-zA-Z])(?:\\in\\mathbb\{R\})?(?:\\mid|:|\|) ?(.*(?<![a-zA-Z])\1(?![a-zA-Z]).*)\\\}$", r"\2"),
     (r"(^|\\in)\\mathbb\{R\}$", r"\1(-\\infty,\\infty)"),

@@ -61,6 +61,26 @@ unit units
 _LINES = [line.partition(" = ") for line in _UNITS.strip().splitlines()]
 _CANONICAL = {name: names.split()[0] for names, _, _ in _LINES for name in names.split()}
 _WORTH = {names.split()[0]: worth.split() for names, _, worth in _LINES if worth}
+_KNOWN_WORDS = """
+people person children child kids adults students pupils boys girls men man women woman players teams customers guests
+members friends workers employees teachers passengers voters families animals cats dogs birds fish chickens cows
+horses apples oranges bananas fruits eggs cookies candies cakes cupcakes slices pizzas pies servings sandwiches cups
+glasses bottles cans bags boxes box jars packs packages bars plates spoons tablespoons teaspoons books pages words
+letters cards pens pencils crayons stamps stickers tickets coins toys balls marbles beads blocks balloons tiles tokens
+dolls gifts flowers trees plants seeds cars buses boats wheels houses rooms chairs tables seats shirts shoes dresses
+sheets sticks shells songs movies photos pictures pills questions problems points games matches votes steps laps trips
+rounds classes groups rows columns layers copies items objects pieces things parts ways times routes paths
+arrangements orderings permutations combinations possibilities outcomes cases choices options selections subsets sets
+functions values solutions answers numbers integers digits primes divisors factors multiples terms elements entries
+zeros zeroes sides edges vertices vertex faces angles diagonals triangles rectangles quadrilaterals polygons circles
+lines segments intersections regions bits bytes atoms molecules photons electrons protons neutrons particles ions
+cells different distinct possible positive real total old equal cal kcal calories MJ mJ MW mW mV kV mA keV MeV GeV meV
+erg ergs u amu ms ns pm fm micron microns angstrom angstroms AU pc kpc Mpc ly parsec parsecs light years light-year
+light-years T tesla G gauss F farad farads coulomb coulombs ohm ohms atm bar torr mmHg psi hp rpm GHz THz dB bpm ppm
+kWh arcsec arcseconds arcmin arcminutes steradians molar ton tons tonnes pints quarts acre acres hectares knots
+celsius fahrenheit euro euros yen yuan rupees pesos
+"""
+"""Further words that may follow a number as text: things that are counted, and units that are not converted."""
 _ANGLES = ("degree", "rad", "")
 _SENTENCE_WORDS = (
     "or and is isn are aren was were be not no nor never none wrong false incorrect if unless when where for than to "
@@ -68,12 +88,12 @@ _SENTENCE_WORDS = (
     "plus minus maybe undefined"
 )
 _NOT_UNITS = frozenset(_SENTENCE_WORDS.split())
-"""Words that make of the text after a number a sentence, or another number."""
+"""Words that make of the text after an accepted number a sentence, or another number."""
 _NUMBER_WORDS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 _BASES = _NUMBER_WORDS.split()
 
 _TEXT = r"\\text\{(?:[^{}]|\{[^{}]*\})*\}(?:\^(?:[0-9]|\{-?[0-9]\}))?"
-_PIECE = rf"{_TEXT}|%|\\dollar|/"
+_PIECE = rf"{_TEXT}|%|\\dollar|/|(?<=\}})\\cdot ?(?=\\text)"
 _TRAILING = re.compile(rf"(?:(?:{_PIECE}|\\degree ?[CFK]?)\s*)+$")
 _TRAILING_BUT_DEGREES = re.compile(rf"(?:(?:{_PIECE})\s*)+$")
 _BARE = re.compile(r"(?<=[0-9.}])\s?([a-zA-Z][a-zA-Z/ ]*(?:\^[0-9])?(?:/[a-zA-Z]+(?:\^[0-9])?)?)$")
@@ -82,21 +102,26 @@ _BASE = re.compile(
     r"(?:([0-9]{1,2})|\{([0-9]{1,2})\}|\{?\\text\{([a-z]+)\}\}?)"
 )
 _MODULUS = re.compile(r"(.+?)(\\pmod\{[0-9]+\})")
+_REMAINDER = re.compile(r"(-?[0-9]+)\\bmod ?\{?(0*[1-9][0-9]*)\}?")
 _QUANTITY = re.compile(r" *([0-9]+(?:\.[0-9]+)?) *([a-zA-Z]+) *,?")
 _PART = re.compile(r"(/?)([^/^]+)(?:\^(-?[0-9]))?")
 _UNIT_TEXT = re.compile(r"(?:[^0-9,;:=<>+]|\^\{?-?[0-9])*")
 _MAX_WORDS = 4
 _LAST_WORD = re.compile(r"(.*[0-9.}])\s?([a-zA-Z][^0-9]*(?:\^[0-9])?)")
 _POWERS = (
-    (re.compile(r"\b(?:square|sq\.?) ([a-zA-Z]+)"), r"\1^2"),
-    (re.compile(r"\b(?:cubic|cu\.?) ([a-zA-Z]+)"), r"\1^3"),
+    (re.compile(r"\bsq(?:uare |\.| )([a-zA-Z]+)"), r"\1^2"),
+    (re.compile(r"\bcu(?:bic |\.| )([a-zA-Z]+)"), r"\1^3"),
+    (re.compile(r"([a-zA-Z]+) squared\b"), r"\1^2"),
+    (re.compile(r"([a-zA-Z]+) cubed\b"), r"\1^3"),
 )
 
 
-def split_unit(text: str) -> tuple[str, str]:
+def split_unit(text: str, wanted: str | None = None) -> tuple[str, str]:
     """A normal text without its unit, and the unit in one spelling ("" when there is none).
 
-    Words without `\\text` are a unit only after a number and when they are known as one: `2ab` is a product.
+    Words in `\\text` are the unit of an accepted answer unless they make a sentence of it. They are that of an answer
+    when they are known, or the one that is `wanted` ("" for none): 46 squared is not 46. Words without `\\text` are a
+    unit only after a number and when they are known as one: `2ab` is a product.
     """
     if match := _BASE.fullmatch(text):
         base = match[2] or match[3] or (str(_BASES.index(match[4])) if match[4] in _BASES else match[4])
@@ -106,6 +131,8 @@ def split_unit(text: str) -> tuple[str, str]:
             return rf"\text{{{match[1].upper()}}}", f"base {base}"
     if match := _MODULUS.fullmatch(text):
         return match[1], match[2]
+    if match := _REMAINDER.fullmatch(text):
+        return str(int(match[1]) % int(match[2])), rf"\pmod{{{int(match[2])}}}"
     if total := _sum(text):
         return total
     for prefix in (r"\dollar", r"-\dollar", r"+\dollar"):
@@ -115,10 +142,10 @@ def split_unit(text: str) -> tuple[str, str]:
     trailing = _TRAILING_BUT_DEGREES if TRIGONOMETRY.search(text) else _TRAILING
     if (match := trailing.search(text)) and match.start():
         name = unit(match[0])
-        # A known unit, or words that name what was counted: `5\text{ ways}`, and not `5\text{ or 6}`.
         words = [word.lower() for word in re.findall(r"[a-zA-Z]+", match[0].replace(r"\text", " "))]
         is_unit = name.count("%") <= 1 and not name.endswith("/") and len(words) <= _MAX_WORDS
         is_unit = is_unit and _NOT_UNITS.isdisjoint(words) and bool(_UNIT_TEXT.fullmatch(match[0]))
+        is_unit = is_unit and (wanted is None or name == wanted or _is_known(name))
         return (text[: match.start()].rstrip(), name) if is_unit else (text, "")
     if (match := _BARE.search(text)) and number(text[: match.start()]):
         name = unit(match[1])
@@ -146,7 +173,7 @@ def _sum(text: str) -> tuple[str, str] | None:
 
 def without_unit(text: str, wanted: str) -> tuple[str, str]:
     """`split_unit`, where a word after a number is also a unit when it is the wanted one."""
-    value, given = split_unit(text)
+    value, given = split_unit(text, wanted)
     if given or not wanted:
         return value, given
     match = _LAST_WORD.fullmatch(text)
@@ -163,6 +190,10 @@ def in_one_unit(answer: str, given: str, accepted: str, wanted: str) -> list[tup
     same = [(answer, accepted)]
     if given == wanted:
         return same
+    if given.startswith(r"\pmod") and not wanted:
+        # Of a class one of the smallest members is named: 46 is not 46 modulo 45.
+        value = number(accepted)
+        return same if value is None or abs(value.value) < int(given[6:-1]) else []
     if given.startswith("base "):
         return same if given == "base 10" and not wanted else []
     if given == "%":
@@ -219,14 +250,24 @@ def _worth(name: str) -> tuple[Fraction, Counter[str]] | None:
 def unit(text: str) -> str:
     """A unit in one spelling: centimetres and `\\mathrm{cm}` are "cm"."""
     text = normal(text).replace("\\text{", " ").replace("}", " ").replace("{", "").replace("\\degree", "degree ")
+    text = text.replace("\\cdot", " ")
     text = text.replace("\\", " ").replace(" per ", "/")
     for pattern, replacement in _POWERS:
         text = pattern.sub(replacement, text)
     text = re.sub(r"\s*([/^])\s*", r"\1", text.replace(".", " ")).strip()
-    words = []
-    for word in re.findall(r"[^\s/^]+|[/^]", text):
-        lower = word.lower()
-        # M is not m, but Inches means no other unit.
-        other = _CANONICAL.get(lower, lower.removesuffix("s")) if len(word) > 3 else word
-        words.append(_CANONICAL.get(word, other))
+    words = [_one_word(word) for word in re.findall(r"[^\s/^]+|[/^]", text)]
     return re.sub(r" ?([/^]) ?", r"\1", " ".join(words))
+
+
+def _one_word(word: str) -> str:
+    lower = word.lower()
+    # M is not m, but Inches means no other unit.
+    other = _CANONICAL.get(lower, lower.removesuffix("s")) if len(word) > 3 else word
+    return _CANONICAL.get(word, other)
+
+
+_KNOWN = frozenset(map(_one_word, (*_CANONICAL, *_KNOWN_WORDS.split())))
+
+
+def _is_known(name: str) -> bool:
+    return _KNOWN.issuperset(re.sub(r"\^-?[0-9]|/", " ", name).split())

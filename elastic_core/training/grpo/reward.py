@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from elastic_core.budget import Budget, TokenRange
 from elastic_core.rewards import Grade, grade
-from elastic_core.rewards.truth import UNANSWERED
+from elastic_core.rewards.truth import UNANSWERED, GradeStatus
 from elastic_core.strategies import STRATEGIES
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 
@@ -130,6 +130,7 @@ def measures(rollout: Rollout) -> dict[str, float]:
     measured = {
         "acc": rollout.grade.score,
         "answered": float(rollout.grade.status not in UNANSWERED),
+        "grading_timeout": float(rollout.grade.status is GradeStatus.TIMEOUT),
         "think_tokens": float(trajectory.think_tokens),
         "solution_tokens": float(trajectory.solution_tokens),
         "forced": float(trajectory.think_finish is not ThinkFinish.CLOSED),
