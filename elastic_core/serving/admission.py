@@ -47,7 +47,7 @@ class Admission:
 
     @classmethod
     async def by(cls, engine: Any, goal: Goal) -> Admission:
-        """Of a vLLM engine that has no requests yet. UserError where not even the shortest response keeps the goal."""
+        """Time a vLLM engine that has no requests yet. UserError where even the shortest response breaks the goal."""
         config = engine.vllm_config
         most = config.scheduler_config.max_num_seqs * config.parallel_config.data_parallel_size
         vocabulary, draw = config.model_config.get_vocab_size(), random.Random(0)
@@ -117,7 +117,7 @@ class Admission:
 
 
 def _accuracy(points: Iterable[Point], think: int | None) -> float:
-    """Of the longest budget that is no longer; of the shortest where all are."""
+    """Accuracy of the largest measured budget ≤ think; of the smallest where all are larger."""
     first, *others = points
     return next((each.accuracy for each in reversed(others) if think is None or each.think <= think), first.accuracy)
 

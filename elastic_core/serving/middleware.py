@@ -83,7 +83,7 @@ class _Served(NamedTuple):
 
 
 class Budgets:
-    """For `--middleware`. vLLM's check of the key is inside it, so a body is read only when vLLM receives it."""
+    """ASGI middleware. vLLM's check of the key is inside it, so a body is read only when vLLM receives it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -255,7 +255,7 @@ class _Sender:
                 _TOKENS.labels(level, "wasted").inc(tally.rule["wasted_tokens"])
 
     async def _events(self, message: Message) -> None:
-        """Where vLLM refuses a request in a stream's first event, the client gets the refusal's status."""
+        """Send a stream's events; a refusal of vLLM's in the first one becomes the response's status."""
         *events, self._pending = (self._pending + message.get("body", b"")).split(_END)
         more = message.get("more_body", False)
         for i, event in enumerate(events):

@@ -88,7 +88,7 @@ class Plan:
     may_be_lowered: bool = False
 
     def with_thought(self, most: int | None, marks: Marks) -> Plan:
-        """With a thought of at most so many tokens; None leaves it as it is."""
+        """The plan with a thought of at most `most` tokens; None leaves it as it is."""
         if most is None:
             return self
         budget = Budget(most if self.budget.think is None else min(most, self.budget.think), self.budget.solution)

@@ -105,7 +105,7 @@ class Response:
 
     @property
     def tokens(self) -> list[int]:
-        """Of the response, so far."""
+        """Tokens of the response so far."""
         return self.shown + self.coming
 
 
@@ -118,7 +118,7 @@ class _Ahead:
     task: asyncio.Task[Completion]
 
     async def cancel(self) -> None:
-        """Until the engine has stopped."""
+        """Cancel, and wait until the engine has stopped."""
         self.task.cancel()
         with suppress(asyncio.CancelledError, Exception):
             await self.task

@@ -152,7 +152,7 @@ _UNLIMITED = 2**30  # More tokens than any budget has.
 
 
 def _losses(side: pl.DataFrame, free: pl.DataFrame) -> list[float]:
-    """By problem, in an order that does not depend on what was measured."""
+    """Losses by problem, in an order that does not depend on what was measured."""
     values, _ = paired_scores(side, free)
     digests = (hashlib.blake2b(str(problem).encode(), digest_size=8).digest() for problem in side["problem"])
     return [float(loss) for _, loss in sorted(zip(digests, -values.mean(axis=0), strict=True))]

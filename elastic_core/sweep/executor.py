@@ -265,7 +265,7 @@ class _Scheduler:
         self._eased = asyncio.Event()
 
     async def slot(self) -> _Slot:
-        """For the next sample, on the least loaded replica; waits until one has room."""
+        """Wait for room for the next sample, on the least loaded replica."""
         while True:
             least = min(self._loads, key=lambda each: each.load)
             if least.load < self._max_in_flight:

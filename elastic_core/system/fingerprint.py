@@ -107,7 +107,7 @@ class HashCache:
 
 
 def _place(path: Path) -> str:
-    """Where a file lies: a link to it is not read again."""
+    """The file's resolved path: a link to it is not read again."""
     return str(path.resolve())
 
 

@@ -58,7 +58,7 @@ class RayCluster(NamedTuple):
         from ray.job_submission import JobSubmissionClient
 
         class Client(JobSubmissionClient):
-            """With a timeout, which Ray's own lacks."""
+            """A client with a timeout, which Ray's own lacks."""
 
             def _do_request(self, *args: Any, **kwargs: Any) -> Any:
                 return super()._do_request(*args, timeout=_ANSWER_SECONDS, **kwargs)

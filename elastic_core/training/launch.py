@@ -66,7 +66,7 @@ class TrainingLost(TrainingFailed, ProcessLost):
 
 
 def job_prefix(config: "DictConfig") -> str:
-    """Of all jobs that train this configuration."""
+    """The beginning of the ids of all jobs that train this configuration."""
     from omegaconf import OmegaConf
 
     return f"train-{hash_value(OmegaConf.to_container(config, resolve=True))[:16]}-"
@@ -136,8 +136,8 @@ def submit(
 
 
 def private_variables() -> dict[str, str]:
-    """In a job's first process, the `private` of `submit`: Ray hands metadata over in the environment, which only the
-    same user may read."""
+    """The `private` of `submit`, read in a job's first process: Ray hands metadata over in the environment, which only
+    the same user may read."""
     job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}"))
     return dict(json.loads(job.get("metadata", {}).get(PRIVATE, "{}")))
 

@@ -105,7 +105,7 @@ def _perform(flow: str, run: FlowRun, verbose: bool) -> None:
 
 
 def finished(flow: str, run: FlowRun) -> tuple[Path, str] | None:
-    """Of a flow that has nothing to do: what to look at, and what it says. None where something is missing or wrong, or
+    """What to look at, and what it says, of a flow that has nothing to do. None where something is missing or wrong, or
     the flow does more than its stages leave: the flow sees to it."""
     stages: list[Stage] = []
     try:
@@ -127,7 +127,7 @@ def finished(flow: str, run: FlowRun) -> tuple[Path, str] | None:
 
 
 def _stages(flow: str, run: FlowRun) -> Iterator[Stage]:
-    """In their order: what a stage is made from is known when those before it are there. None of a flow that does more
+    """Stages in order: what one is made from is known when those before it are there. None of a flow that does more
     than what its stages leave."""
     settings, inputs, pipeline = run.settings, run.inputs, flow == "pipeline"
     if flow in ("report", "pipeline") and BENCHMARK in settings.data.benchmarks:

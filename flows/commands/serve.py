@@ -139,6 +139,6 @@ def _goal(model: Path, levels: Levels | None, floor: Effort, latency: float | No
 
 
 def _sampling(levels: Levels | None, sweep: SweepSettings) -> Sampling:
-    """Of a request that says nothing: as the levels were measured, as far as they say, else as the preset's sweeps."""
+    """Sampling of a request that sets none: as the levels were measured, else as the preset's sweeps."""
     temperature, top_p = (levels.temperature, levels.top_p) if levels else (None, None)
     return Sampling(sweep.temperature if temperature is None else temperature, sweep.top_p if top_p is None else top_p)

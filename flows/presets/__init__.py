@@ -180,7 +180,7 @@ def _name(part: _Part) -> str:
 
 
 def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Of two tables the second wins, key by key."""
+    """Merge two tables; the second wins, key by key."""
     merged = dict(first)
     for key, value in second.items():
         old = merged.get(key)

@@ -24,7 +24,7 @@ _OWN_SETTINGS = ("PREFECT_HOME", "PREFECT_PROFILES_PATH", "PREFECT_PROFILE")
 
 
 def runs_directory() -> Path:
-    """Where every result goes: $ELASTIC_RUNS, or `runs` below the current directory."""
+    """The directory of all results: $ELASTIC_RUNS, or `runs` below the current directory."""
     return Path(os.environ.get(RUNS_VARIABLE, "runs")).resolve()
 
 

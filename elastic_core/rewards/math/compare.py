@@ -136,7 +136,7 @@ def _close(answer: Number, accepted: Number, tolerance: float | None) -> bool:
 
 
 def _unwrapped(text: str, depth: int) -> str:
-    r"""Without brackets around a single thing: `(C)`, and `\text{…}` around it. A set in a set is not its element."""
+    r"""Remove brackets around a single thing: `(C)`, and `\text{…}` around it. A set in a set is not its element."""
     for _ in range(MAX_DEPTH if text.endswith((")", "]", "}")) else 0):
         if match := re.fullmatch(r"\\text\{\(([^{}()]*)\)\}", text):
             text = rf"\text{{{match[1]}}}"

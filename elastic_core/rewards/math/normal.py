@@ -194,7 +194,7 @@ _plain = partial(unicodedata.normalize, "NFKC")
 
 
 def _without_braces(text: str) -> str:
-    """Without braces around all of it, a few times over."""
+    """Remove braces around all of it, up to four pairs."""
     for _ in range(4):
         if not (text.startswith("{") and text.endswith("}")):
             break

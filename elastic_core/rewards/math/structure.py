@@ -91,7 +91,7 @@ def is_equation(text: str) -> bool:
 
 
 def sides_of(equation: str) -> tuple[list[str], list[str]]:
-    r"""Of `x=2^3=8\approx 8.0` the sides without a name at an end, `2^3` and 8, and to what they are rounded."""
+    r"""Sides of `x=2^3=8\approx 8.0` without a name at an end, `2^3` and 8, and what they are rounded to."""
     exact, *rounded = (part.strip() for part in equation.split(r"\approx"))
     sides = _EQUALS.split(exact)
     if _ONLY_NAME.fullmatch(sides[0]):

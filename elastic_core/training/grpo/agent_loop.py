@@ -116,7 +116,7 @@ class ElasticAgentLoop(AgentLoopBase):
         return self._rows(thoughts, graded, self._cuts, [engine for _, engine in samplers], metrics)
 
     def _plans(self, row: Mapping[str, Any], sessions: Iterable[int]) -> list[RolloutPlan]:
-        """Of one problem's rollouts, by their numbers. Budget and requested length are the same in all of them, as
+        """Plans of one problem's rollouts, by their numbers. Budget and requested length are the same in all, as
         their rewards are compared."""
         step, place = int(row["global_steps"]), {"source": row["data_source"], "index": int(row["index"])}
         # A validation problem keeps its draw, so that validations of different steps compare.
@@ -149,7 +149,7 @@ class ElasticAgentLoop(AgentLoopBase):
         return Rollout(trajectory, await asyncio.to_thread(graded), request)
 
     async def _graded_answers(self, answered: Answered, row: Mapping[str, Any]) -> list[list[Rollout]]:
-        """By cut and answer; each answer is graded once, for all cuts that have it."""
+        """Rollouts by cut and answer; each answer is graded once, for all cuts that have it."""
         own, number = num_distinct(answered), len(answered[0])
         found = await asyncio.gather(*(self._graded(each, row) for of_cut in answered[:own] for each in of_cut))
         by_cut = [found[start : start + number] for start in range(0, len(found), number)]
@@ -163,7 +163,7 @@ class ElasticAgentLoop(AgentLoopBase):
         engines: Sequence[ServerEngine],
         metrics: dict[str, Any],
     ) -> list[RowOutput]:
-        """Of one problem: each thought and each of its answers, with their advantages."""
+        """Rows of one problem: each thought and each of its answers, with their advantages."""
         rewards = np.array(
             [[[self._reward(each) for each in of_cut] for of_cut in of_thought] for of_thought in graded]
         )

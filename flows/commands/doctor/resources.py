@@ -158,7 +158,7 @@ def check_tracking(uri: str) -> Finding:
 
 
 def check_prefect(url: str | None) -> Finding:
-    """Without a server every run starts one for itself."""
+    """Check Prefect's server; without one every run starts one for itself."""
     if url is None:
         return Finding("prefect", "ok", "every run starts a server of its own")
     return _check_server("prefect", url, "PREFECT_API_URL", "to do without")
