@@ -59,6 +59,7 @@ _ARGUMENTS_ALLOWED = (
     _Argument("close_range", 2, (0, 4)),  # not CLOSE_RANGE_UNSHARE: the same
     # Not MAP_SHARED with MAP_ANONYMOUS: pages that are unmapped stay in memory until all are.
     _Argument("mmap", 3, (0, 0x01, 0x20), 0x21),
+    _Argument("socketpair", 0, (1,)),  # AF_UNIX: any other would be made first, its module loaded, and then refused
     # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC: no locks, leases, owners or sizes of pipes.
     _Argument("fcntl", 1, (0, 1, 2, 3, 4, 1030)),
     _Argument("ioctl", 1, (0x5401, 0x541B, 0x5421, 0x5450, 0x5451)),  # TCGETS, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX
@@ -80,7 +81,15 @@ class _Machine(NamedTuple):
 _MACHINES = {
     "x86_64": _Machine(
         audit=0xC000003E,
-        checked={"clone": 56, "prlimit64": 302, "close_range": 436, "mmap": 9, "fcntl": 72, "ioctl": 16},
+        checked={
+            "clone": 56,
+            "prlimit64": 302,
+            "close_range": 436,
+            "mmap": 9,
+            "fcntl": 72,
+            "ioctl": 16,
+            "socketpair": 53,
+        },
         forks=(57, 58),  # fork, vfork
         from_programs=(46, 307, 157),  # sendmsg, sendmmsg, prctl
         denied=(
@@ -107,7 +116,15 @@ _MACHINES = {
     ),
     "aarch64": _Machine(
         audit=0xC00000B7,
-        checked={"clone": 220, "prlimit64": 261, "close_range": 436, "mmap": 222, "fcntl": 25, "ioctl": 29},
+        checked={
+            "clone": 220,
+            "prlimit64": 261,
+            "close_range": 436,
+            "mmap": 222,
+            "fcntl": 25,
+            "ioctl": 29,
+            "socketpair": 199,
+        },
         forks=(),
         from_programs=(211, 269, 167),
         denied=(
