@@ -40,7 +40,7 @@ _PATTERNS = tuple(
 
 Ids = tuple[int, ...]
 _OPENING = re.compile(r"([ \t]*)(`{3,}|~{3,4}(?!.*~))([^`]*)")  # indentation, fence, language; other tildes underline
-_PYTHON = re.compile(r"[\s{[.]*(?:python|pypy|py)[0-9.]*(?![^\W_]|[+-])", re.IGNORECASE)
+_PYTHON = re.compile(r"(?:[\s{[.]*(?:python|pypy|py)|\S+\.py)[0-9.]*(?![^\W_]|[+-])", re.IGNORECASE)
 _SESSION = re.compile(r"\s*(?:>>>|\$) ")
 _STATEMENT = re.compile(
     r"\b(?:print|lambda)\b|\.write(?:lines)?\b"

@@ -58,6 +58,7 @@ TRUTH = CodeTruth("stdin", (CodeTest("", "1"),)).encode()
         ("```python\na\n```\n```\nclass Solution { int f() {} }\n```", "a"),
         ("```python\na\n```\n```\n*map(print, f),\n```", "*map(print, f),"),
         ("```[python]\na\n```\n```\n3\n```", "a"),
+        ("```src/main.py\na\n```\n```text a.py\n3\n```", "a"),
         ("```python_code\na\n```\n```\n3\n```", "a"),
         # Tildes that underline.
         ("Solution\n~~~~~~~~\n```\nprint(1)\n```", "print(1)"),

@@ -27,8 +27,8 @@ Not covered:
 - Between two looks, a program may have more threads, and more files, than it may.
 - Bytes in pipes and pairs of sockets, as many as 64 descriptors hold in their default sizes, and page tables.
 - Programs that need processes with separate memory, sockets, packages other than numpy, random numbers from a device,
-  locks, modes and times of files, or files that last: /tmp lasts as long as the sandbox, so that the tests of a "stdin"
-  problem share one.
+  locks, modes and times of files, shared memory without a file (`mmap.mmap(-1, length)`), or files that last: /tmp
+  lasts as long as the sandbox, so that the tests of a "stdin" problem share one.
 - Where Python, numpy and this project are installed: their compiled files say so.
 - A C library other than GNU's: what Python needs is what `ldd` says.
 """

@@ -93,7 +93,7 @@ _DENIED: tuple[_Calls, ...] = (
     ((91, 268, 93, 260, 280), (52, 53, 55, 54, 88)),  # fchmod, fchmodat, fchown, fchownat, utimensat
     ((188, 189, 190), (5, 6, 7)),  # setxattr, lsetxattr, fsetxattr
     ((197, 198, 199), (14, 15, 16)),  # removexattr, lremovexattr, fremovexattr
-    # Only the older machine has: chmod, chown, lchown, utime, utimes, futimesat, inotify_init, modify_ldt.
+    # What only x86_64 has: chmod, chown, lchown, utime, utimes, futimesat, inotify_init, modify_ldt.
     ((90, 92, 94, 132, 235, 261, 253, 154), ()),
     ((425, 426, 427),) * 2,  # io_uring_setup, io_uring_enter, io_uring_register
     ((428, 429, 430, 431),) * 2,  # open_tree, move_mount, fsopen, fsconfig
