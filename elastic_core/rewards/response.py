@@ -41,10 +41,14 @@ _PATTERNS = tuple(
 )
 
 Ids = tuple[int, ...]
-_OPENING = re.compile(r"([ \t]*)(`{3,}|~{3,})([^`]*)")  # indentation, fence, language
-_PYTHON = re.compile(r"[\s{.]*(?:python|pypy|py)[0-9.]*(?![\w+-])", re.IGNORECASE)
+_OPENING = re.compile(r"([ \t]*)(`{3,}|~{3,4}(?!.*~))([^`]*)")  # indentation, fence, language; other tildes underline
+_PYTHON = re.compile(r"(?:[\s{[.]*(?:python|pypy|py)|\S+\.py)[0-9.]*(?![^\W_]|[+-])", re.IGNORECASE)
 _SESSION = re.compile(r"\s*(?:>>>|\$) ")
-_STATEMENT = re.compile(r"\b(?:print|write|writelines|def|class|lambda|import)\b")
+_STATEMENT = re.compile(
+    r"\b(?:print|lambda)\b|\.write(?:lines)?\b"
+    r"|^[ \t]*(?:import |from .* import |(?:async +)?(?:def|class) +\w+ *[\[(:])",
+    re.MULTILINE,
+)
 """A program without any of these prints nothing and defines nothing."""
 
 
@@ -162,15 +166,16 @@ def grade_choice(solution: str, truth: str) -> Grade:
 
 def extract_code(solution: str) -> str | None:
     """Content of the last complete fenced block of Python: one that says so, or that names no language and could be a
-    program (output and sessions of a shell could not). Where there is none, of the last block; None without a block.
+    program (output and sessions of a shell could not). Where there is none, of the last that names no language and is
+    no session, else of the last block; None without a block.
 
-    A fence is three or more backticks or tildes. One that names a language opens a block even within one, which then
-    does not count; but tildes do not within backticks. The closing fence may follow code on its line. A block's
-    indentation is removed.
+    A fence is three or more backticks, or three or four tildes: more underline a heading. One that names
+    a language opens a block even within one, which then does not count; but tildes do not within backticks. The closing
+    fence may follow code on its line. A block's indentation is removed.
     """
     fence: re.Match[str] | None = None
     block: list[str] = []
-    last = program = None
+    program, best = None, 0
     for line in solution.split("\n"):
         text = line.rstrip()
         opening, before = _OPENING.fullmatch(text), text.rstrip(fence[2][0]) if fence else text
@@ -178,15 +183,17 @@ def extract_code(solution: str) -> str | None:
             fence, block = opening, []
         elif fence and len(text) - len(before) >= len(fence[2]):
             block += [before] if before.strip() else []
-            last = "\n".join(each[min(len(fence[1]), len(each) - len(each.lstrip(" \t"))) :] for each in block)
-            program = last if _is_program(fence[3].strip(), last) else program
+            code = "\n".join(each[min(len(fence[1]), len(each) - len(each.lstrip(" \t"))) :] for each in block)
+            rank = _rank(fence[3].strip(), code)
+            program, best = (code, rank) if rank >= best else (program, best)
             fence = None
         elif fence:
             block.append(line)
-    return last if program is None else program
+    return program
 
 
-def _is_program(language: str, code: str) -> bool:
+def _rank(language: str, code: str) -> int:
+    """2 for a block of Python, 1 for one that could be, as `f = sorted`, and 0 for another."""
     if language:
-        return _PYTHON.match(language) is not None
-    return not _SESSION.match(code) and _STATEMENT.search(code) is not None
+        return 2 if _PYTHON.match(language) else 0
+    return 0 if _SESSION.match(code) else 2 if _STATEMENT.search(code) else 1

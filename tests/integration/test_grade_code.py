@@ -302,6 +302,7 @@ def test_processes_of_the_standard_library_are_threads() -> None:
     [
         "open('/dev/stdin').read()",
         "io.open('/dev/fd/0', 'rb').read()",
+        "open(b'/dev/stdin').read()",
         "os.read(os.open('/dev/stdin', os.O_RDONLY), 9)",
         "pathlib.Path('/proc/self/fd/0').read_text()",
         "next(fileinput.input('/dev/stdin'))",

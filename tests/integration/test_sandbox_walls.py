@@ -128,6 +128,7 @@ may = {
     "shared file": lambda: mmap.mmap(file, 1),
     "flags": lambda: fcntl.fcntl(near, fcntl.F_SETFL, os.O_NONBLOCK),
     "non-blocking": lambda: far.setblocking(False),
+    "pair of datagrams": lambda: socket.socketpair(type=socket.SOCK_DGRAM),
     "unread bytes": lambda: fcntl.ioctl(near, 0x541B, bytes(4)),
 }
 may_not = {
@@ -144,6 +145,9 @@ may_not = {
     "lease": lambda: fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK),
     "owner of a signal": lambda: fcntl.fcntl(near, fcntl.F_SETOWN, os.getppid()),
     "large pipe": lambda: fcntl.fcntl(os.pipe()[0], 1031, 1 << 20),
+    "pair of the network": lambda: socket.socketpair(socket.AF_INET),
+    "pair to the kernel": lambda: socket.socketpair(socket.AF_NETLINK, socket.SOCK_DGRAM),
+    "pair to the hypervisor": lambda: socket.socketpair(socket.AF_VSOCK),
     "interfaces": lambda: fcntl.ioctl(near, 0x8912, bytes(40)),
     "flags of an inode": lambda: fcntl.ioctl(file, 0x80086601, bytes(8)),
 }

@@ -54,10 +54,20 @@ TRUTH = CodeTruth("stdin", (CodeTest("", "1"),)).encode()
         ("```\nprint(1)\n```\n```\n$ python -c 'print(1)'\n```", "print(1)"),
         ("```python\ndef f(): pass\n```\n```\n>>> print(f())\nNone\n```", "def f(): pass"),
         ("```python\na\n```\n```python-repl\n>>> a\n```\n```pycon\n>>> a\n```", "a"),
+        ("```python\na\n```\nCost:\n```\nclass P, we write O(n)\nno import, a def\n```", "a"),
+        ("```python\na\n```\n```\nclass Solution { int f() {} }\n```", "a"),
+        ("```python\na\n```\n```\n*map(print, f),\n```", "*map(print, f),"),
+        ("```[python]\na\n```\n```\n3\n```", "a"),
+        ("```src/main.py\na\n```\n```text a.py\n3\n```", "a"),
+        ("```python_code\na\n```\n```\n3\n```", "a"),
+        # Tildes that underline.
+        ("Solution\n~~~~~~~~\n```\nprint(1)\n```", "print(1)"),
+        ("    f(x)\n    ~~~^~~\n```\nprint(1)\n```", "print(1)"),
         # The last that could be a program, though a draft says that it is one.
         ("```python\na\n```\nBetter:\n```\ndef f(): pass\n```", "def f(): pass"),
         ("```\nf = lambda x: x\n```\n```sh\npython a.py\n```", "f = lambda x: x"),
         ("```sh\na\n```\n```\nb\n```", "b"),
+        ("```\nf = sorted\n```\n```text\n[1]\n```\n```\n>>> f([1])\n```", "f = sorted"),
         ("```text\nprint(1)\n```", "print(1)"),
         ("no block", None),
         ("", None),
@@ -302,9 +312,10 @@ def test_a_filter_is_an_array_of_instructions_that_jump_within_it(machine: str, 
 
 
 def test_the_filters_deny_as_many_calls_on_every_machine() -> None:
-    denied = {machine: seccomp._MACHINES[machine].denied for machine in MACHINES}
-    assert len({len(numbers) for numbers in denied.values()}) == 1
-    assert all(len(set(numbers)) == len(numbers) for numbers in denied.values())
+    assert all(len(older) == len(newer) or not newer for older, newer in seccomp._DENIED)
+    for place in range(len(MACHINES)):
+        denied = [number for calls in seccomp._DENIED for number in calls[place]]
+        assert len(set(denied)) == len(denied)
 
 
 def test_a_flood_of_tokens_takes_no_memory() -> None:

@@ -27,8 +27,8 @@ Not covered:
 - Between two looks, a program may have more threads, and more files, than it may.
 - Bytes in pipes and pairs of sockets, as many as 64 descriptors hold in their default sizes, and page tables.
 - Programs that need processes with separate memory, sockets, packages other than numpy, random numbers from a device,
-  locks, modes and times of files, or files that last: /tmp lasts as long as the sandbox, so that the tests of a "stdin"
-  problem share one.
+  locks, modes and times of files, shared memory without a file (`mmap.mmap(-1, length)`), or files that last: /tmp
+  lasts as long as the sandbox, so that the tests of a "stdin" problem share one.
 - Where Python, numpy and this project are installed: their compiled files say so.
 - A C library other than GNU's: what Python needs is what `ldd` says.
 """
@@ -96,7 +96,9 @@ class Sandbox:
         self._init: int | None = None  # a pidfd
         # From inside: the program's /tmp, and pipes, made there, to write requests to and read answers from.
         self._folder = self._requests = self._answers = -1
+        self._opened = contextlib.ExitStack()  # closes all descriptors
         self._socket, theirs = socket.socketpair()
+        self._opened.enter_context(self._socket)
         try:
             self._process = start(harness, limits, packages, theirs)
         except OSError as error:
@@ -123,6 +125,7 @@ class Sandbox:
         if inside:  # otherwise it has ended already, and the next message will say so
             with contextlib.suppress(ProcessLookupError):
                 self._init = os.pidfd_open(inside[0])
+                self._opened.callback(os.close, self._init)
         self._look()  # What was waited for until now is not the program's.
 
     def now(self) -> float:
@@ -160,29 +163,22 @@ class Sandbox:
 
     def close(self) -> None:
         """Kill everything inside, and wait until it has ended. More than once does nothing more."""
-        if self._init is not None:
+        init, self._init = self._init, None
+        if init is not None:
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._init, signal.SIGKILL)
+                signal.pidfd_send_signal(init, signal.SIGKILL)
             # The init of a namespace ends after all others in it.
             ended = select.poll()  # select takes no descriptor above 1023
-            ended.register(self._init, select.POLLIN)
+            ended.register(init, select.POLLIN)
             ended.poll()
+        with self._process:  # waits, and closes its pipe
             self._process.kill()
-            self._process.wait()
+        if init is not None:
             # bubblewrap reaps it, unless it was itself the first to end; then this process may have inherited it.
             with contextlib.suppress(ChildProcessError):
-                os.waitid(os.P_PIDFD, self._init, os.WEXITED)
-            os.close(self._init)
-            self._init = None
-        for descriptor in (self._folder, self._requests, self._answers):
-            if descriptor >= 0:
-                os.close(descriptor)
+                os.waitid(os.P_PIDFD, init, os.WEXITED)
+        self._opened.close()
         self._folder = self._requests = self._answers = -1
-        self._process.kill()
-        self._process.wait()
-        assert self._process.stderr is not None
-        self._process.stderr.close()
-        self._socket.close()
 
     def _first_message(self, deadline: float) -> bytes:
         """What `harness.start` says, with descriptors."""
@@ -191,6 +187,8 @@ class Sandbox:
             message, descriptors, _, _ = socket.recv_fds(self._socket, len(READY), 3)
         if not message:
             raise ProgramFailed(GradeStatus.RUNTIME_ERROR, "it ended")
+        for descriptor in descriptors:
+            self._opened.callback(os.close, descriptor)
         if len(descriptors) == 3:
             self._folder, self._requests, self._answers = descriptors
             os.set_blocking(self._requests, False)

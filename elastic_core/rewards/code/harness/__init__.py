@@ -167,11 +167,11 @@ def encode(value: Any) -> Any:
 def decode(value: Any) -> Any:
     """The inverse of `encode`."""
     if isinstance(value, list):
-        return _decode_items(value)
+        return value if _PLAIN.issuperset(map(type, value)) else [decode(item) for item in value]
     if not isinstance(value, dict):
         return value
     name, content = _kind(value)
-    return _DECODERS[name](content)
+    return _DECODERS[name](decode(content))
 
 
 def as_json(value: Any) -> Any:
@@ -223,31 +223,20 @@ def _items(values: Any) -> list[Any]:
     return values if _PLAIN.issuperset(map(type, values)) else [encode(value) for value in values]
 
 
-def _decode_items(values: list[Any]) -> list[Any]:
-    return values if _PLAIN.issuperset(map(type, values)) else [decode(value) for value in values]
-
-
 _KINDS: tuple[tuple[type, str | None, Callable[[Any], Any]], ...] = (
     (bool, None, bool),
     (int, None, int.__int__),
     (float, None, float.__float__),
     (str, None, str.__str__),
     (list, None, _items),
-    (tuple, "tuple", _items),
-    (set, "set", _items),
-    (frozenset, "frozenset", _items),
-    (deque, "deque", _items),
+    *((kind, kind.__name__, _items) for kind in (tuple, set, frozenset, deque)),
     (dict, "dict", lambda value: [[encode(key), encode(item)] for key, item in value.items()]),
     (bytes, "bytes", bytes.hex),
     (complex, "complex", lambda value: [value.real, value.imag]),
 )
 
 _DECODERS: dict[str, Callable[[Any], Any]] = {
-    "tuple": lambda content: tuple(_decode_items(content)),
-    "set": lambda content: set(_decode_items(content)),
-    "frozenset": lambda content: frozenset(_decode_items(content)),
-    "deque": lambda content: deque(_decode_items(content)),
-    "dict": lambda content: {decode(key): decode(item) for key, item in content},
+    **{kind.__name__: kind for kind in (tuple, set, frozenset, deque, dict)},
     "bytes": bytes.fromhex,
     "complex": _complex,
 }

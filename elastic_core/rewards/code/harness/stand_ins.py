@@ -35,7 +35,7 @@ def _opening(path: Callable[..., Any], copy: Callable[..., Any]) -> Any:
 
     @functools.wraps(path)
     def open_(file: Any, *arguments: Any, **options: Any) -> Any:
-        number = None if isinstance(file, int) else _STREAMS.get(os.fspath(file))
+        number = None if isinstance(file, int) else _STREAMS.get(os.fsdecode(file))
         return (path if number is None else copy)(file if number is None else os.dup(number), *arguments, **options)
 
     return open_
