@@ -97,10 +97,12 @@ def _read_json(file: Path, name: str) -> dict[str, Any]:
 def _require_weights(checkpoint: Path, name: str) -> None:
     try:
         shards = weight_files(checkpoint)
-        tensors(checkpoint)
+        missing = [shard.name for shard in shards if not shard.exists()]
+        if not missing:
+            tensors(checkpoint)
     except UserError as error:
         raise UserError(f"{name}: {str(error).removeprefix(f'{checkpoint}/')}") from None
-    if missing := [shard.name for shard in shards if not shard.exists()]:
+    if missing:
         raise UserError(
             f"{name} lacks {len(missing)} of the {len(shards)} files of its weights ({missing[0]}); copy them, or "
             "download the model anew"
