@@ -220,13 +220,12 @@ class Sets:
         write_final(entry, clean, target, left_out["id"].unique(), self._max_tests(entry))
         with replacing(target.with_name(REMOVED)) as temporary:
             left_out.write_parquet(temporary)
-        duplicates, near_empty = questions.counts() if questions else (0, 0)
         return Counts(
             sha256=hash_files([target]),
             rows=num_rows(clean),
             kept_rows=num_rows(target),
-            duplicates=duplicates,
-            near_empty=near_empty,
+            duplicates=decontaminate.count_duplicates(questions.text) if questions else 0,
+            near_empty=decontaminate.count_near_empty(questions.text) if questions else 0,
             overlap=overlap,
             removed=decontaminate.by_reason(left_out),
             prompt_tokens=problems.summarize_lengths(questions.lengths) if questions else None,

@@ -56,10 +56,6 @@ class Questions:
     text: pl.Series
     lengths: np.ndarray | None = None
 
-    def counts(self) -> tuple[int, int]:
-        """Duplicates and near-empty rows."""
-        return count_duplicates(self.text), count_near_empty(self.text)
-
 
 def overlaps(
     name: str, train: Questions, evaluations: Mapping[str, Questions], common: int | None
@@ -190,11 +186,7 @@ def _shared_ngrams(train: Ngrams, evaluation: Ngrams, common: int | None) -> pl.
         for side, ngrams in (("train", train), ("evaluation", evaluation))
     )
     candidates = ours.join(theirs.unique("hash", keep="first", maintain_order=True), on="hash")
-    same = np.ones(candidates.height, dtype=bool)
-    for offset in range(train.length):
-        word = train.words.gather(candidates["train_start"] + offset)
-        same &= (word == evaluation.words.gather(candidates["evaluation_start"] + offset)).to_numpy()
-    shared = candidates.filter(same)
+    shared = candidates.filter(train.text(candidates["train_start"]) == evaluation.text(candidates["evaluation_start"]))
     if common is not None:
         shared = shared.filter(pl.col("train_row").n_unique().over("evaluation_start") <= common)
     # The first n-gram in the evaluation set is also in the lowest row.

@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -282,28 +283,25 @@ def parquet_batches(file: Path, columns: Sequence[str], batch_bytes: int) -> Ite
     bounds = [str(MEMORY), str(batch_bytes), str(BATCH_ROWS)]
     # -I: of the environment nothing is needed, and the modules beside the script have names of others.
     command = [sys.executable, "-I", str(script), str(file), *bounds, *columns]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout is not None and process.stderr is not None
     most = max(ALWAYS_FINE, LARGEST_RATIO * file.stat().st_size)
     unpacked = done = 0
-    try:
-        with pa.ipc.open_stream(process.stdout) as stream:
-            for batch in stream:
-                unpacked += batch.nbytes
-                if unpacked > most:
-                    found = f"{unpacked} bytes unpacked from {file.stat().st_size}"
-                    raise BadRow(done + 1, f"{found}; expected no more than {most}")
-                done += batch.num_rows
-                yield batch
-        ended = process.wait()
-    except (pa.ArrowException, OSError):
-        ended = process.wait() or 1
-    finally:
-        process.kill()
-        process.wait()
+    is_whole = False
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        try:
+            with suppress(pa.ArrowException, OSError), pa.ipc.open_stream(process.stdout) as stream:
+                for batch in stream:
+                    unpacked += batch.nbytes
+                    if unpacked > most:
+                        found = f"{unpacked} bytes unpacked from {file.stat().st_size}"
+                        raise BadRow(done + 1, f"{found}; expected no more than {most}")
+                    done += batch.num_rows
+                    yield batch
+                is_whole = True
+            process.wait()
+        finally:
+            process.kill()
         complaint = process.stderr.read().decode(errors="replace").strip().splitlines()
-        process.stdout.close()
-        process.stderr.close()
-    if ended:
-        why = complaint[-1] if complaint else f"its reader ended with {ended}"
+    if process.returncode or not is_whole:
+        why = complaint[-1] if complaint else f"its reader ended with {process.returncode}"
         raise BadRow(None, f"not a parquet file that can be read: {why}")
