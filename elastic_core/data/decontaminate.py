@@ -89,8 +89,7 @@ def overlaps(
 def too_long(name: str, train: Questions, max_prompt_tokens: int) -> pl.DataFrame:
     """Rows whose prompt has more tokens than training allows, as `REMOVED`."""
     assert train.lengths is not None
-    lengths = pl.Series(train.lengths, dtype=pl.Int64)
-    rows = pl.DataFrame({"id": train.ids, "tokens": lengths}).filter(pl.col("tokens") > max_prompt_tokens)
+    rows = pl.DataFrame({"id": train.ids, "tokens": train.lengths}).filter(pl.col("tokens") > max_prompt_tokens)
     return rows.select(
         dataset=pl.lit(name),
         id="id",

@@ -8,7 +8,7 @@ Not covered: the values of the weights, and whether they fit the memory.
 from __future__ import annotations
 
 import json
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -66,11 +66,8 @@ def require_usable(
         _require_cpu_kernel(text, name)
     if trained:
         _require_plain_logits(config, name)
-    marks = (
-        (markers.think_start, markers.think_ends[0]) if markers.thinks else (),
-        ((i,) for i in markers.end_of_text),
-    )
-    found = ((tokenizer.decode(list(mark)).replace("\n", "\\n"), mark) for mark in chain.from_iterable(marks))
+    marks = [markers.think_start, *markers.think_ends[:1], *((i,) for i in markers.end_of_text)]
+    found = ((tokenizer.decode(list(mark)).replace("\n", "\\n"), mark) for mark in marks if mark)
     told = ", ".join(f"{text} is token{'s' * (len(mark) > 1)} {' '.join(map(str, mark))}" for text, mark in found)
     return f"{told} (marks of {markers.family})" if markers.thinks else told
 
