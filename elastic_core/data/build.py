@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import polars as pl
 
@@ -140,7 +140,7 @@ class Sets:
                 if not isinstance(entry.source, Generated):
                     raw = file_batches(entry, [file.path for file in self.plan.fetched[entry.name].files])
                 else:
-                    raw = iter([(str(entry.source), generated(entry, self.plan))])
+                    raw = iter([(str(entry.source), generated(entry, self.plan.miniature, self.plan.words))])
                 write_clean(entry, raw, target, ids)
         return target
 
@@ -175,7 +175,7 @@ class Sets:
         keys: dict[str, str] = {}
         for entry in self.plan.datasets:  # What an entry takes its ids from comes before it.
             if isinstance(entry.source, Generated):
-                source: Any = _parameters(entry, self.plan).model_dump()
+                source: Any = _parameters(entry, self.plan.miniature, self.plan.words).model_dump()
             else:
                 source = {file.name: file.sha256 for file in self.plan.fetched[entry.name].files}
             ids = keys[entry.ids] if entry.ids else None
@@ -207,9 +207,8 @@ class Sets:
         if questions is not None and entry.form is Form.PROBLEMS:
             assert entry.prompt
             prompts = pl.scan_parquet(clean).select(prompt=TEMPLATES[entry.prompt].render()).collect()
-            questions = replace(
-                questions, lengths=problems.prompt_lengths(self._tokenizer, prompts["prompt"].to_list())
-            )
+            lengths = problems.prompt_lengths(self._tokenizer, prompts["prompt"].to_list())
+            questions = replace(questions, lengths=lengths)
         if questions is not None and _is_trained(entry):
             measured = {other.name: self._questions[other.name] for other in self._measured}
             found, overlap = decontaminate.overlaps(entry.name, questions, measured, self.plan.common_ngrams)
@@ -220,13 +219,12 @@ class Sets:
         write_final(entry, clean, target, left_out["id"].unique(), self._max_tests(entry))
         with replacing(target.with_name(REMOVED)) as temporary:
             left_out.write_parquet(temporary)
-        duplicates, near_empty = questions.counts() if questions else (0, 0)
         return Counts(
             sha256=hash_files([target]),
             rows=num_rows(clean),
             kept_rows=num_rows(target),
-            duplicates=duplicates,
-            near_empty=near_empty,
+            duplicates=decontaminate.count_duplicates(questions.text) if questions else 0,
+            near_empty=decontaminate.count_near_empty(questions.text) if questions else 0,
             overlap=overlap,
             removed=decontaminate.by_reason(left_out),
             prompt_tokens=problems.summarize_lengths(questions.lengths) if questions else None,
@@ -269,28 +267,21 @@ def _is_trained(entry: Dataset) -> bool:
     return entry.form in _WITH_QUESTIONS and entry.split == "train"
 
 
-class Sizes(Protocol):
-    """Where the parameters of generated data sets are."""
-
-    @property
-    def miniature(self) -> MiniatureParameters | None: ...
-    @property
-    def words(self) -> WordParameters | None: ...
-
-
-def _parameters(entry: Dataset, sizes: Sizes) -> MiniatureParameters:
-    is_words = str(entry.source) == word_problems.MODULE
-    parameters = sizes.words if is_words else sizes.miniature
+def _parameters(
+    entry: Dataset, miniature: MiniatureParameters | None, words: WordParameters | None
+) -> MiniatureParameters:
+    section, parameters = ("miniature", miniature)
+    if str(entry.source) == word_problems.MODULE:
+        section, parameters = ("words", words)
     if parameters is None:
-        section = "words" if is_words else "miniature"
         raise UserError(f"data.{section}: missing; the data set {entry.name} is generated from it")
     return parameters
 
 
-def generated(entry: Dataset, sizes: Sizes) -> pl.DataFrame:
+def generated(entry: Dataset, miniature: MiniatureParameters | None, words: WordParameters | None) -> pl.DataFrame:
     """Raw rows of a set that is made from a seed: ROW, question and answer, of word problems also an exchange in the
     alpaca form. UserError where its parameters are missing."""
-    parameters = _parameters(entry, sizes)
+    parameters = _parameters(entry, miniature, words)
     if not isinstance(parameters, WordParameters):
         rows = [{"question": each.question, "answer": str(each.answer)} for each in of_dataset(entry.name, parameters)]
     else:

@@ -7,8 +7,7 @@ whole or not at all.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,8 @@ def file_batches(entry: Dataset, files: Sequence[Path]) -> Batches:
 
 def clean_batches(entry: Dataset, batches: Batches, ids: pl.Series | None = None) -> Iterator[pl.DataFrame]:
     """Clean rows, batch by batch; `ids` are those of the rows by position, for an entry that takes them from another.
-    UserError for a row without question or answer, an id that occurs twice, or what the mapping refuses."""
+    UserError for a row without question or answer, an id that occurs twice, what the mapping refuses, or more or fewer
+    rows than the entry says."""
     seen: set[str] = set()
     done = 0
     for file, raw in batches:
@@ -64,33 +64,35 @@ def clean_batches(entry: Dataset, batches: Batches, ids: pl.Series | None = None
         yield rows
     if ids is not None and ids.len() != done:
         raise UserError(f"{entry.name}: {done} rows, {ids.len()} ids in {entry.ids}; expected one each")
+    if entry.rows not in (None, done):
+        read = ", ".join(each.path for each in entry.files) or entry.source
+        raise UserError(f"{entry.name}: {done} rows in {read}; expected {entry.rows}")
 
 
 def write_clean(entry: Dataset, batches: Batches, target: Path, ids: pl.Series | None = None) -> int:
-    """Write the clean table; returns its rows. UserError as `clean_batches`, and when the rows are not as many as the
-    entry says."""
-    with writing(target, {Form.CONVERSATIONS: CONVERSATIONS}.get(entry.form, PROBLEMS)) as table:
-        for rows in clean_batches(entry, batches, ids):
-            table.write(rows)
-        if entry.rows is not None and table.rows != entry.rows:
-            files = ", ".join(file.path for file in entry.files) or entry.source
-            raise UserError(f"{entry.name}: {table.rows} rows in {files}; expected {entry.rows}")
-    return table.rows
+    """Write the clean table; returns its rows. UserError as `clean_batches`."""
+    schema = {Form.CONVERSATIONS: CONVERSATIONS}.get(entry.form, PROBLEMS)
+    return write_table(target, schema, clean_batches(entry, batches, ids))
 
 
 def write_final(entry: Dataset, clean: Path, target: Path, left_out: pl.Series, max_tests: int | None = None) -> None:
     """Write what training and benchmarks read: the clean table without the rows with these ids, and of each problem at
     most `max_tests` tests."""
-    with writing(target, VERL_SCHEMA if entry.form is Form.PROBLEMS else MESSAGES) as table:
+
+    def final() -> Iterator[pl.DataFrame]:
+        done = 0
         for rows in read_pieces(clean):
             kept = rows.filter(~pl.col("id").is_in(left_out.implode())) if left_out.len() else rows
             if max_tests is not None:
                 kept = kept.with_columns(truth=pl.Series([longest_tests(text, max_tests) for text in kept["truth"]]))
             if entry.form is Form.PROBLEMS:
-                kept = verl_rows(entry, kept, table.rows)
+                kept = verl_rows(entry, kept, done)
             elif entry.form is Form.CONVERSATIONS:
                 kept = _messages(entry, kept)
-            table.write(kept)
+            yield kept
+            done += kept.height
+
+    write_table(target, VERL_SCHEMA if entry.form is Form.PROBLEMS else MESSAGES, final())
 
 
 def verl_rows(entry: Dataset, clean: pl.DataFrame, first_index: int = 0) -> pl.DataFrame:
@@ -146,54 +148,39 @@ def _messages(entry: Dataset, clean: pl.DataFrame) -> pl.DataFrame:
     return columns.select(messages=pl.concat_list(prompt, messages.list.slice(1)))
 
 
-class TableWriter:
-    """Appends frames of one schema to a parquet file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._writer: pq.ParquetWriter | None = None
-        self.rows = 0
-
-    def write(self, frame: pl.DataFrame) -> None:
-        size = max(1, int(frame.estimated_size()))
-        for piece in frame.iter_slices(max(1, frame.height * PIECE_BYTES // size)):
-            table = piece.to_arrow()
-            # Level 1 is as small as the default within a few percent, and several times as fast. A dictionary and
-            # statistics would copy texts of 100 MB, and rows are never looked up by them.
-            options: dict[str, Any] = {"compression": "zstd", "compression_level": 1}
-            options |= {"use_dictionary": False, "write_statistics": False}
-            self._writer = self._writer or pq.ParquetWriter(self._path, table.schema, **options)
-            self._writer.write_table(table)
-        self.rows += frame.height
-
-    def close(self, schema: pl.Schema) -> None:
-        if self._writer is None:
-            pl.DataFrame(schema=schema).write_parquet(self._path)
-        else:
-            self._writer.close()
-
-
-@contextmanager
-def writing(path: Path, schema: pl.Schema) -> Iterator[TableWriter]:
-    """A writer whose file appears under its name when the block succeeds. A full disk is a UserError."""
+def write_table(path: Path, schema: pl.Schema, frames: Iterable[pl.DataFrame]) -> int:
+    """Write frames of one schema to a parquet file, which appears when all are there; returns its rows. Without any it
+    has the columns of `schema`. A full disk is a UserError."""
+    # Level 1 is as small as the default within a few percent, and several times as fast. A dictionary and statistics
+    # would copy texts of 100 MB, and rows are never looked up by them.
+    options: dict[str, Any] = {"compression": "zstd", "compression_level": 1}
+    options |= {"use_dictionary": False, "write_statistics": False}
+    rows, writer = 0, None
     try:
         with replacing(path) as temporary:
-            writer = TableWriter(temporary)
-            yield writer
-            writer.close(schema)
+            for frame in frames:
+                size = max(1, int(frame.estimated_size()))
+                for piece in frame.iter_slices(max(1, frame.height * PIECE_BYTES // size)):
+                    table = piece.to_arrow()
+                    writer = writer or pq.ParquetWriter(temporary, table.schema, **options)
+                    writer.write_table(table)
+                rows += frame.height
+            if writer is None:
+                pl.DataFrame(schema=schema).write_parquet(temporary)
+            else:
+                writer.close()
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
         raise UserError(f"{path.stem}: no space left on the disk of {path}; free some and run again") from None
+    return rows
 
 
 def read_pieces(path: Path) -> Iterator[pl.DataFrame]:
     """The table's row groups, one after the other."""
     file = pq.ParquetFile(path)
     for group in range(file.num_row_groups):
-        frame = pl.from_arrow(file.read_row_group(group))
-        assert isinstance(frame, pl.DataFrame)
-        yield frame
+        yield pl.DataFrame(file.read_row_group(group))
 
 
 def num_rows(path: Path) -> int:

@@ -56,10 +56,6 @@ class Questions:
     text: pl.Series
     lengths: np.ndarray | None = None
 
-    def counts(self) -> tuple[int, int]:
-        """Duplicates and near-empty rows."""
-        return count_duplicates(self.text), count_near_empty(self.text)
-
 
 def overlaps(
     name: str, train: Questions, evaluations: Mapping[str, Questions], common: int | None
@@ -93,8 +89,7 @@ def overlaps(
 def too_long(name: str, train: Questions, max_prompt_tokens: int) -> pl.DataFrame:
     """Rows whose prompt has more tokens than training allows, as `REMOVED`."""
     assert train.lengths is not None
-    lengths = pl.Series(train.lengths, dtype=pl.Int64)
-    rows = pl.DataFrame({"id": train.ids, "tokens": lengths}).filter(pl.col("tokens") > max_prompt_tokens)
+    rows = pl.DataFrame({"id": train.ids, "tokens": train.lengths}).filter(pl.col("tokens") > max_prompt_tokens)
     return rows.select(
         dataset=pl.lit(name),
         id="id",
@@ -190,11 +185,7 @@ def _shared_ngrams(train: Ngrams, evaluation: Ngrams, common: int | None) -> pl.
         for side, ngrams in (("train", train), ("evaluation", evaluation))
     )
     candidates = ours.join(theirs.unique("hash", keep="first", maintain_order=True), on="hash")
-    same = np.ones(candidates.height, dtype=bool)
-    for offset in range(train.length):
-        word = train.words.gather(candidates["train_start"] + offset)
-        same &= (word == evaluation.words.gather(candidates["evaluation_start"] + offset)).to_numpy()
-    shared = candidates.filter(same)
+    shared = candidates.filter(train.text(candidates["train_start"]) == evaluation.text(candidates["evaluation_start"]))
     if common is not None:
         shared = shared.filter(pl.col("train_row").n_unique().over("evaluation_start") <= common)
     # The first n-gram in the evaluation set is also in the lowest row.

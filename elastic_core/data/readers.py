@@ -3,12 +3,15 @@ name the row, the value that was found and the expected type."""
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +35,12 @@ LARGEST_RATIO = 1000  # unpacked bytes to those of a parquet file; a bomb has mi
 LARGEST_TEXT_RATIO = 50  # the same of compressed text
 ALWAYS_FINE = 1 << 30  # bytes unpacked, whatever the ratio
 
-_BOM = b"\xef\xbb\xbf"
 _FORMATS = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 _NOT_TEXT = {
     b"\x1f\x8b": "is compressed by gzip; expected a name that ends with .gz",
+    b"BZh91AY&SY": "is compressed by bz2; expected a name that ends with .bz2",
+    b"\x28\xb5\x2f\xfd": "is compressed by zstd; expected a name that ends with .zst",
     b"PK\x03\x04": "is a spreadsheet or another archive in zip; expected its rows in one of the formats",
     b"PAR1": "is a parquet file; expected a name that ends with .parquet",
     b"\xff\xfe": "is text in UTF-16; expected UTF-8",
@@ -53,8 +57,9 @@ def read_batches(file: Path, fields: Fields | None) -> Iterator[pl.DataFrame]:
         if not isinstance(document, dict | list):
             raise BadRow(None, f"found {kind_of(document)}; expected a JSON list or object")
         items = document.items() if isinstance(document, dict) else ((None, value) for value in document)
-        rows = [(key, json.dumps(value, ensure_ascii=False, separators=(",", ":"))) for key, value in items]
-        yield _numbered(pl.DataFrame(rows, schema={"key": pl.String, "json": pl.String}, orient="row"))
+        dump = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
+        rows = ((number, {"key": key, "json": dump(value)}) for number, (key, value) in enumerate(items, 1))
+        yield _frame(rows, {"key": pl.String(), "json": pl.String()})
     else:
         readers = {".csv": _csv, ".tsv": _csv, ".parquet": _parquet}
         yield from readers.get(format_of(file), _json)(file, fields)
@@ -109,10 +114,10 @@ def _lines(file: Path) -> Iterator[bytes]:
     left = max(ALWAYS_FINE, LARGEST_TEXT_RATIO * file.stat().st_size)
     try:
         with io.BufferedReader(pa.input_stream(str(file), compression=compression)) as stream:
-            head = stream.peek(256)
+            if (head := stream.peek(256)).startswith(codecs.BOM_UTF8):
+                head = head.removeprefix(stream.read(len(codecs.BOM_UTF8)))
             if found := impostor(head) or next((_NOT_TEXT[each] for each in _NOT_TEXT if head.startswith(each)), None):
                 raise BadRow(None, found)
-            stream.read(len(_BOM) if head.startswith(_BOM) else 0)
             while line := stream.readline(left + 1):
                 left -= len(line)
                 if left < 0:
@@ -144,7 +149,7 @@ def _frame(rows: Iterable[tuple[int, dict[str, Any]]], fields: Fields) -> pl.Dat
         for name, dtype in fields.items():
             try:
                 values[name].append(_converted(row[name], dtype))
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, OverflowError) as error:
                 found, expected = f"{kind_of(row[name])} ({shortened(json.dumps(row[name]))})", _expected(dtype)
                 expected += " without halves of surrogate pairs" if isinstance(error, UnicodeError) else ""
                 raise BadRow(number, f"{name}: found {found}; expected {expected}") from None
@@ -153,7 +158,7 @@ def _frame(rows: Iterable[tuple[int, dict[str, Any]]], fields: Fields) -> pl.Dat
 
 def _converted(value: Any, dtype: Any) -> Any:
     """Convert a value of JSON or CSV to the type of a field: a number to text, the text of a number to that number.
-    ValueError or TypeError for values of other types."""
+    ValueError, TypeError or OverflowError for other values."""
     if value is None:
         return None
     if isinstance(dtype, pl.List) and isinstance(value, list):
@@ -167,7 +172,7 @@ def _converted(value: Any, dtype: Any) -> Any:
     if dtype == pl.String:
         return str(value).encode().decode()  # Half of a surrogate pair is a UnicodeError.
     number = float(value) if dtype == pl.Float64 else int(value)
-    if number != value and not isinstance(value, str):
+    if (number != value and not isinstance(value, str)) or (dtype == pl.Int64 and not -(2**63) <= number < 2**63):
         raise ValueError
     return number
 
@@ -181,6 +186,7 @@ def table(file: Path) -> pl.DataFrame:
     except pl.exceptions.NoDataError:
         raise BadRow(None, "is empty; expected a line with the names of the columns, and rows") from None
     except pl.exceptions.PolarsError as error:
+        csv.field_size_limit(sys.maxsize)  # Else a text of more than 128 KiB is an error.
         width, *widths = map(len, csv.reader(io.StringIO(text, newline=""), delimiter=separator))
         if row := next((row for row, found in enumerate(widths, 1) if found > width), None):
             raise BadRow(row, f"{widths[row - 1]} fields; expected {width}, as the first line has") from None
@@ -277,28 +283,25 @@ def parquet_batches(file: Path, columns: Sequence[str], batch_bytes: int) -> Ite
     bounds = [str(MEMORY), str(batch_bytes), str(BATCH_ROWS)]
     # -I: of the environment nothing is needed, and the modules beside the script have names of others.
     command = [sys.executable, "-I", str(script), str(file), *bounds, *columns]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout is not None and process.stderr is not None
     most = max(ALWAYS_FINE, LARGEST_RATIO * file.stat().st_size)
     unpacked = done = 0
-    try:
-        with pa.ipc.open_stream(process.stdout) as stream:
-            for batch in stream:
-                unpacked += batch.nbytes
-                if unpacked > most:
-                    found = f"{unpacked} bytes unpacked from {file.stat().st_size}"
-                    raise BadRow(done + 1, f"{found}; expected no more than {most}")
-                done += batch.num_rows
-                yield batch
-        ended = process.wait()
-    except (pa.ArrowException, OSError):
-        ended = process.wait() or 1
-    finally:
-        process.kill()
-        process.wait()
+    is_whole = False
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        try:
+            with suppress(pa.ArrowException, OSError), pa.ipc.open_stream(process.stdout) as stream:
+                for batch in stream:
+                    unpacked += batch.nbytes
+                    if unpacked > most:
+                        found = f"{unpacked} bytes unpacked from {file.stat().st_size}"
+                        raise BadRow(done + 1, f"{found}; expected no more than {most}")
+                    done += batch.num_rows
+                    yield batch
+                is_whole = True
+            process.wait()
+        finally:
+            process.kill()
         complaint = process.stderr.read().decode(errors="replace").strip().splitlines()
-        process.stdout.close()
-        process.stderr.close()
-    if ended:
-        why = complaint[-1] if complaint else f"its reader ended with {ended}"
+    if process.returncode or not is_whole:
+        why = complaint[-1] if complaint else f"its reader ended with {process.returncode}"
         raise BadRow(None, f"not a parquet file that can be read: {why}")

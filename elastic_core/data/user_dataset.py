@@ -92,10 +92,11 @@ class UserDataset:
 
     def _conversations(self, raw: pl.DataFrame) -> pl.DataFrame:
         rows = self._used(raw)
+        thought = pl.col(self.answer).str.strip_chars().str.extract(_RATIONALE, 1).str.strip_chars()
         missing = f"{self.answer}: nothing before `#### N`; expected a rationale"
-        bad_rows(rows.select(ROW, self.answer), _thought(self.answer).fill_null("").str.strip_chars() == "", missing)
+        bad_rows(rows.select(ROW, self.answer), thought.fill_null("") == "", missing)
         # The question, and as response the rationale in think tags and then `The answer is \boxed{N}.`
-        thought = _thought(self.answer).str.replace_all(_MARKS, "").str.strip_chars()
+        thought = thought.str.replace_all(_MARKS, "").str.strip_chars()
         end = pl.lit("\n</think>\n\nThe answer is \\boxed{")
         response = pl.concat_str(pl.lit("<think>\n"), thought, end, _truth(self.answer), pl.lit("}."))
         messages = pl.concat_list(
@@ -191,10 +192,6 @@ def describe(file: Path) -> tuple[str, str]:
 
 def _is_rationale(answer: str) -> pl.Expr:
     return pl.col(answer).str.strip_chars().str.contains(_RATIONALE)
-
-
-def _thought(answer: str) -> pl.Expr:
-    return pl.col(answer).str.strip_chars().str.extract(_RATIONALE, 1)
 
 
 def _truth(answer: str) -> pl.Expr:

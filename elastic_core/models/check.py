@@ -8,7 +8,7 @@ Not covered: the values of the weights, and whether they fit the memory.
 from __future__ import annotations
 
 import json
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -66,11 +66,8 @@ def require_usable(
         _require_cpu_kernel(text, name)
     if trained:
         _require_plain_logits(config, name)
-    marks = (
-        (markers.think_start, markers.think_ends[0]) if markers.thinks else (),
-        ((i,) for i in markers.end_of_text),
-    )
-    found = ((tokenizer.decode(list(mark)).replace("\n", "\\n"), mark) for mark in chain.from_iterable(marks))
+    marks = [markers.think_start, *markers.think_ends[:1], *((i,) for i in markers.end_of_text)]
+    found = ((tokenizer.decode(list(mark)).replace("\n", "\\n"), mark) for mark in marks if mark)
     told = ", ".join(f"{text} is token{'s' * (len(mark) > 1)} {' '.join(map(str, mark))}" for text, mark in found)
     return f"{told} (marks of {markers.family})" if markers.thinks else told
 
@@ -97,10 +94,12 @@ def _read_json(file: Path, name: str) -> dict[str, Any]:
 def _require_weights(checkpoint: Path, name: str) -> None:
     try:
         shards = weight_files(checkpoint)
-        tensors(checkpoint)
+        missing = [shard.name for shard in shards if not shard.exists()]
+        if not missing:
+            tensors(checkpoint)
     except UserError as error:
         raise UserError(f"{name}: {str(error).removeprefix(f'{checkpoint}/')}") from None
-    if missing := [shard.name for shard in shards if not shard.exists()]:
+    if missing:
         raise UserError(
             f"{name} lacks {len(missing)} of the {len(shards)} files of its weights ({missing[0]}); copy them, or "
             "download the model anew"

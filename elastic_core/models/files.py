@@ -103,7 +103,7 @@ class Tensor(TypedDict):
 
 def tensors(model: Path) -> dict[str, Tensor]:
     """Return the tensors of a checkpoint directory by name; none where it holds no safetensors files. UserError for a
-    truncated file."""
+    file that is truncated or cannot be read."""
     from safetensors import SafetensorError, safe_open
 
     found: dict[str, Tensor] = {}
@@ -113,7 +113,8 @@ def tensors(model: Path) -> dict[str, Tensor]:
                 parts = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
                 found |= {name: Tensor(dtype=part.get_dtype(), shape=part.get_shape()) for name, part in parts.items()}
         except (SafetensorError, OSError) as error:
-            with file.open("rb") as stream:
+            reason = str(error)  # Of a file that is not there, or not this user's.
+            with suppress(OSError), file.open("rb") as stream:
                 reason = impostor(stream.read(256)) or f"{file.stat().st_size} bytes that are not complete ({error})"
             raise UserError(f"{file}: {reason}; expected safetensors, copy or download the file anew") from None
     return found

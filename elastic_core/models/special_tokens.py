@@ -59,7 +59,7 @@ def resolve_markers(
     # transformers 5.9 and 5.10 load a Llama's tokenizer.json as SentencePiece if tokenizer_class is LlamaTokenizerFast.
     # R1-Distill-Llama's is byte-level: spaces and newlines are gone before the model sees them.
     text = FINAL_ANSWER_AFTER
-    decoded = tokenizer.decode(_encode(tokenizer, text), clean_up_tokenization_spaces=False)
+    decoded = tokenizer.decode(encode(tokenizer, text), clean_up_tokenization_spaces=False)
     if decoded != text:
         raise ValueError(
             f"{tokenizer.name_or_path}: the tokenizer, a {type(tokenizer).__name__}, makes {decoded!r} of {text!r}; "
@@ -82,9 +82,9 @@ def resolve_markers(
         )
     return Markers(
         **asdict(marks),
-        final_answer_before=_encode(tokenizer, FINAL_ANSWER_BEFORE),
-        final_answer_after=_encode(tokenizer, FINAL_ANSWER_AFTER),
-        wait=_encode(tokenizer, WAIT),
+        final_answer_before=encode(tokenizer, FINAL_ANSWER_BEFORE),
+        final_answer_after=encode(tokenizer, FINAL_ANSWER_AFTER),
+        wait=encode(tokenizer, WAIT),
         template_opens_thinking=found is not None and _is_opened(tokenizer, found, prompt),
         family=name,
         parser=None if found is None else found.parser,
@@ -131,9 +131,7 @@ def chat_prompt(tokenizer: Any, question: str) -> tuple[int, ...]:
 
 def chat_text(tokenizer: Any, question: str) -> str:
     """The text of `chat_prompt`; raises as `render`."""
-    messages = [{"role": "user", "content": question}]
-    text: str = render(tokenizer, messages, add_generation_prompt=True, tokenize=False)
-    return text
+    return str(render(tokenizer, [{"role": "user", "content": question}], add_generation_prompt=True, tokenize=False))
 
 
 def _thought(tokenizer: Any) -> tuple[str, Thought | None]:
@@ -173,7 +171,7 @@ def _unknown(tokenizer: Any) -> str:
     mark = next(mark for mark in (think.open, *think.ends) if not _is_token(tokenizer, mark))
     tags = dict.fromkeys(re.findall(r"</?[\w|:]*(?:think|reason|thought|analysis)[\w|:]*>", template, re.IGNORECASE))
     return (
-        f"{tokenizer.name_or_path}: {mark} is {len(_encode(tokenizer, mark))} tokens; expected one known token, or the "
+        f"{tokenizer.name_or_path}: {mark} is {len(encode(tokenizer, mark))} tokens; expected one known token, or the "
         f"marks of {', '.join(name for name in thoughts() if name != THINK)}, and its chat template shows "
         f"{', '.join(tags) or 'none'}; a file {OWN_FILE} beside the model may say what they are"
     )
@@ -187,13 +185,13 @@ def _marks(tokenizer: Any, thought: Thought | None, end_of_text: tuple[int, ...]
         for token in end_of_text:
             if tokenizer.decode([token], skip_special_tokens=False).startswith(mark):
                 raise ValueError(f"{tokenizer.name_or_path}: the mark {mark!r} begins end-of-text; expected another")
-    close = _encode(tokenizer, thought.close or thought.ends[0])
+    close = encode(tokenizer, thought.close or thought.ends[0])
     ends = chain.from_iterable(_spellings(tokenizer, mark) for mark in thought.ends) if thought.text else ()
     marks = Marks(
-        think_start=_encode(tokenizer, thought.open),
-        think_ends=tuple(dict.fromkeys((*(_encode(tokenizer, mark) for mark in thought.ends), *ends))),
+        think_start=encode(tokenizer, thought.open),
+        think_ends=tuple(dict.fromkeys((*(encode(tokenizer, mark) for mark in thought.ends), *ends))),
         close=close,
-        answer=_encode(tokenizer, thought.answer) or close,
+        answer=encode(tokenizer, thought.answer) or close,
         end_of_text=end_of_text,
     )
     if marks.end(close) is None:
@@ -219,26 +217,27 @@ def _is_opened(tokenizer: Any, thought: Thought, prompt: tuple[int, ...]) -> boo
     """Whether a generation prompt opens a thought."""
     if thought.text:
         return chat_text(tokenizer, "1+1=?").rstrip().endswith(thought.open.strip())
-    start = _encode(tokenizer, thought.open)
+    start = encode(tokenizer, thought.open)
     return any(prompt[at : at + len(start)] == start for at in range(len(prompt)))
 
 
 def _is_token(tokenizer: Any, mark: str) -> bool:
-    ids = _encode(tokenizer, mark)
+    ids = encode(tokenizer, mark)
     return len(ids) == 1 and ids[0] != tokenizer.unk_token_id
 
 
 def _begins_with_a_token(tokenizer: Any, mark: str) -> bool:
     """Whether a mark's first token is made for it, as a text of the same letters would not have it."""
-    ids = _encode(tokenizer, mark)
+    ids = encode(tokenizer, mark)
     return bool(ids) and ids[0] in tokenizer.get_added_vocab().values()
 
 
 def _require_tokens(tokenizer: Any, mark: str) -> None:
-    ids = _encode(tokenizer, mark)
+    ids = encode(tokenizer, mark)
     if tokenizer.unk_token_id in ids or tokenizer.decode(list(ids), clean_up_tokenization_spaces=False) != mark:
         raise ValueError(f"{tokenizer.name_or_path}: the mark {mark!r} cannot be written in tokens of its vocabulary")
 
 
-def _encode(tokenizer: Any, text: str) -> tuple[int, ...]:
+def encode(tokenizer: Any, text: str) -> tuple[int, ...]:
+    """Token ids of a text alone."""
     return tuple(tokenizer.encode(text, add_special_tokens=False))

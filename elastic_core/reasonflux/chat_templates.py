@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from elastic_core.errors import UserError
-from elastic_core.models.special_tokens import chat_text, render
+from elastic_core.models.special_tokens import chat_text, encode, render
 
 OWN = "own"  # name of the tokenizer's own template, beside those of CHAT_TEMPLATES
 _THOUGHT = "<think>\nOne and one.\n</think>\n\n"
@@ -75,7 +75,7 @@ def require_fit(template: ChatTemplate, tokenizer: Any) -> None:
     misfit = f'the chat template "{template.name}" is not that of {tokenizer.name_or_path}'
     advice = f"choose the model's own among {', '.join(CHAT_TEMPLATES)}, or own"
     for marker in template.markers:
-        ids = tokenizer.encode(marker, add_special_tokens=False)
+        ids = encode(tokenizer, marker)
         if len(ids) != 1 or ids[0] == tokenizer.unk_token_id:
             raise UserError(f"{misfit}: {marker} is {len(ids)} tokens there, expected one known token; {advice}")
     if tokenizer.eos_token != template.end:
@@ -154,5 +154,4 @@ def _rendered(tokenizer: Any, question: str, system: str = "") -> str:
     messages = [{"role": "user", "content": question}, {"role": "assistant", "content": _RESPONSE}]
     if system:
         messages.insert(0, {"role": "system", "content": system})
-    text: str = render(tokenizer, messages, tokenize=False)
-    return text
+    return str(render(tokenizer, messages, tokenize=False))

@@ -22,7 +22,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elastic_core.models.special_tokens import Markers, chat_prompt, chat_text, render
+from elastic_core.models.special_tokens import Markers, chat_prompt, chat_text, encode, render
 from elastic_core.reasonflux.library import Template
 
 if TYPE_CHECKING:
@@ -115,12 +115,10 @@ class Guide:
     def encoded(self, text: str) -> Ids:
         """The tokens of a text, such as a request made of a user's library, without control tokens that it spells
         out."""
-        ids = self.tokenizer.encode(text, add_special_tokens=False)
-        return tuple(i for i in ids if i not in self.control)
+        return tuple(i for i in encode(self.tokenizer, text) if i not in self.control)
 
     def text(self, ids: Ids) -> str:
-        text: str = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return text
+        return str(self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     @cached_property
     def control(self) -> frozenset[int]:
@@ -150,8 +148,7 @@ class Guide:
         messages = [{"role": role, "content": content} for role, content in turns]
         rendered = render(self.tokenizer, messages, add_generation_prompt=True, tokenize=False)
         before, _, after = rendered.partition(_REPLY)[2].partition(_REQUEST)
-        encode = self.tokenizer.encode
-        return tuple(encode(before, add_special_tokens=False)), tuple(encode(after, add_special_tokens=False))
+        return encode(self.tokenizer, before), encode(self.tokenizer, after)
 
 
 class Interpreter:

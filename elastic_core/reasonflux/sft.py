@@ -201,8 +201,3 @@ def distilled(thinking: str, solution: str, template: ChatTemplate) -> str:
         return f"{template.opening}{thinking.removeprefix(template.opening)}{THINK_END}{solution}"
     thought = "\n\n".join(filter(None, turns))
     return f"{template.opening}{thought}{template.closing}{solution.strip()}"
-
-
-def write_alpaca(rows: list[dict[str, str]], file: Path) -> None:
-    """A JSON list."""
-    write_text(file, json.dumps(rows, ensure_ascii=False, indent=1) + "\n")

@@ -214,10 +214,7 @@ def _as_prompts(frames: Sequence[pl.DataFrame], tokenizer: Path | None) -> list[
         from elastic_core.models.special_tokens import chat_prompt
 
         tokens = AutoTokenizer.from_pretrained(str(tokenizer))
-        try:
-            rows = [{**row, "prompt": tokens.decode(chat_prompt(tokens, row["prompt"]))} for row in rows]
-        except ValueError as error:
-            raise UserError(str(error)) from None
+        rows = [{**row, "prompt": tokens.decode(chat_prompt(tokens, row["prompt"]))} for row in rows]
     return [_numbered(number, row) for number, row in enumerate(rows, 1)]
 
 
@@ -258,7 +255,8 @@ def _clean_frames(
     if entry.files:
         batches = file_batches(entry, [file.path for file in _fetched([entry], mirror)[entry.name].files])
     else:
-        batches = iter([(str(entry.source), generated(entry, resolve(preset).data))])
+        sizes = resolve(preset).data
+        batches = iter([(str(entry.source), generated(entry, sizes.miniature, sizes.words))])
     ids = next(_clean_frames(known[entry.ids], known, preset, mirror))["id"] if entry.ids else None
     for rows in clean_batches(entry, batches, ids):
         yield model_text(entry, rows)

@@ -3,6 +3,7 @@ again, and fine-tuning data made of its correct responses."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from tqdm import tqdm
 from elastic_core.data.problems import Problem, read_problems
 from elastic_core.errors import UserError
 from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES
-from elastic_core.reasonflux.sft import TABLE_COLUMNS, alpaca_rows, write_alpaca
+from elastic_core.reasonflux.sft import TABLE_COLUMNS, alpaca_rows
 from elastic_core.rewards.code.sandbox import require_sandbox
 from elastic_core.sweep.cost import Bound, bound, measured
 from elastic_core.sweep.grid import every_strategy, rows_of, samples_of, samples_text, within
@@ -23,6 +24,7 @@ from elastic_core.sweep.sound import whole_samples
 from elastic_core.sweep.stopping import beyond_reach, projection, reach, widest
 from elastic_core.sweep.store import MANIFEST
 from elastic_core.sweep.table import SweepTable
+from elastic_core.system.files import write_text
 from elastic_core.trajectory import CELL
 from flows.runtime.run import FlowRun
 from reports.comparison import render
@@ -225,6 +227,6 @@ def distil(directory: Path, strategy: str, chat_template: str, to: Path, data: P
         for problem in problems.values()
     }
     rows = alpaca_rows(table.scan().select(TABLE_COLUMNS).collect(), questions, CHAT_TEMPLATES[chat_template], strategy)
-    write_alpaca(rows, to)
+    write_text(to, json.dumps(rows, ensure_ascii=False, indent=1) + "\n")
     num_questions = len({row["instruction"] for row in rows})
     return f"{len(rows)} responses to {num_questions} questions in {to}; next: --set warm_start.sft.data={to}"

@@ -88,15 +88,12 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
 def test_rows_of_any_size_are_written_and_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clean, "PIECE_BYTES", 1000)
     frame = pl.DataFrame({"truth": ["x" * 300 * (i % 5) for i in range(40)]})
-    with clean.writing(tmp_path / "t.parquet", frame.schema) as table:
-        table.write(frame)
-        table.write(frame[:0])
+    rows = clean.write_table(tmp_path / "t.parquet", frame.schema, [frame, frame[:0]])
     pieces = list(clean.read_pieces(tmp_path / "t.parquet"))
     assert len(pieces) > 10
     assert pl.concat(pieces).equals(frame)
-    assert clean.num_rows(tmp_path / "t.parquet") == table.rows == 40
-    with clean.writing(tmp_path / "none.parquet", PROBLEMS):
-        pass
+    assert clean.num_rows(tmp_path / "t.parquet") == rows == 40
+    assert clean.write_table(tmp_path / "none.parquet", PROBLEMS, []) == 0
     assert pl.read_parquet(tmp_path / "none.parquet").schema == PROBLEMS, "a table without rows has its columns"
 
 

@@ -1,3 +1,4 @@
+import bz2
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -142,6 +143,10 @@ def test_lines_are_counted_as_an_editor_shows_them(tmp_path: Path) -> None:
         ("rows.csv", b"question,answer\n1,2\n", None, "no field problem; there are: question, answer"),
         ("rows.parquet", b"PAR1 and no more", None, "not a parquet file"),
         ("rows.txt", b"", None, "unknown format '.txt'"),
+        ("rows.csv", b"problem,answer\n%s,1,2\n" % (b"x" * 200_000), 1, "3 fields; expected 2"),
+        ("rows.csv", b"\xef\xbb\xbf<!DOCTYPE html>", None, "HTML page"),
+        ("rows.jsonl", bz2.compress(as_jsonl(ROWS)), None, "expected a name that ends with .bz2"),
+        ("rows.json", b"\x28\xb5\x2f\xfd", None, "expected a name that ends with .zst"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_place(
@@ -150,6 +155,21 @@ def test_what_cannot_be_read_is_refused_with_its_place(
     error = refusal(tmp_path, name, data)
     assert error.row == row
     assert reason in error.reason
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number"),
+    [
+        (pl.Int64(), "1e400"),
+        (pl.Int64(), str(2**63)),
+        (pl.Int64(), str(-(2**63) - 1)),
+        (pl.Float64(), "9" * 400),
+    ],
+)
+def test_a_number_that_a_column_cannot_hold_is_refused(tmp_path: Path, dtype: pl.DataType, number: str) -> None:
+    error = refusal(tmp_path, "rows.jsonl", b'{"problem": 1}\n{"problem": %s}' % number.encode(), {"problem": dtype})
+    assert error.row == 2
+    assert error.reason.startswith("problem: found a number") and error.reason.endswith("expected a number")
 
 
 def bomb(rows: int, text: int, **options: Any) -> bytes:
@@ -226,3 +246,8 @@ def test_elements_of_an_irregular_document_keep_their_keys(tmp_path: Path) -> No
     rows = read(tmp_path, "rows.json", b'{"a": [1, {"x": "y"}], "b": "c"}', None)
     assert rows.rows() == [("a", '[1,{"x":"y"}]', 1), ("b", '"c"', 2)]
     assert read(tmp_path, "rows.json", b'["a", null]', None).rows() == [(None, '"a"', 1), (None, "null", 2)]
+
+
+def test_half_of_a_surrogate_pair_in_an_irregular_document_is_refused(tmp_path: Path) -> None:
+    error = refusal(tmp_path, "rows.json", rb'["a", "\ud800"]', None)
+    assert error.row == 2 and "surrogate" in error.reason

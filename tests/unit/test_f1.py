@@ -312,7 +312,7 @@ def test_correct_responses_become_an_alpaca_file_and_are_read_again_as_they_were
         {"instruction": "1+1=?", "input": "", "output": "<think>\n1+1</think>2"},
         {"instruction": "2+2=?", "input": "", "output": "<think>\n2+2\u2028</think>\\boxed{4}"},
     ]
-    sft.write_alpaca(rows, tmp_path / "distilled.json")
+    (tmp_path / "distilled.json").write_text(json.dumps(rows))
     assert exchanges(tmp_path / "distilled.json") == [(row["instruction"], row["output"]) for row in rows]
 
 

@@ -102,6 +102,12 @@ def model(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
+def as_dangling_link(model: Path) -> None:
+    """As a hub cache is whose blobs were not copied."""
+    (model / "model.safetensors").unlink()
+    (model / "model.safetensors").symlink_to(model / "blobs" / "no-such-file")
+
+
 def test_the_miniature_is_usable_and_its_markers_are_told() -> None:
     assert "</think> is token " in require_usable(BASE, trained=True)
 
@@ -120,6 +126,7 @@ def test_the_miniature_is_usable_and_its_markers_are_told() -> None:
         (weights_as(lambda whole: b""), r"model\.safetensors: 0 bytes that are not complete"),
         (weights_as(lambda whole: bytes(len(whole))), r"model\.safetensors: .* not complete"),
         (weights_as(lambda whole: b"<html>404</html>"), r"model\.safetensors: an HTML page"),
+        (as_dangling_link, r"lacks 1 of the 1 files .*model\.safetensors"),
         (setting("model.safetensors.index.json", weight_map=5), r"model\.safetensors\.index\.json: not an index"),
         (lambda model: (model / "config.json").write_text("[" * 20_000), r"config\.json is not JSON"),
         (without_a_shard, r"1 of the 2 files .*model-2\.safetensors"),
@@ -163,7 +170,14 @@ def test_a_model_is_called_by_its_name(model: Path) -> None:
         require_usable(model, name="owner/model")
 
 
-def test_truncated_weights_are_not_counted_as_whole(model: Path) -> None:
-    weights_as(lambda whole: whole[:-4])(model)
-    with pytest.raises(UserError, match=r"model\.safetensors: .* not complete"):
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (weights_as(lambda whole: whole[:-4]), "not complete"),
+        (as_dangling_link, "No such file"),
+    ],
+)
+def test_weights_that_cannot_be_read_are_not_counted(model: Path, spoil: Break, sentence: str) -> None:
+    spoil(model)
+    with pytest.raises(UserError, match=rf"model\.safetensors: .*{sentence}"):
         num_parameters(model)

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from elastic_core.errors import UserError
 from elastic_core.models import files
 from elastic_core.models.families import DIRECTORY
-from elastic_core.models.special_tokens import Markers, chat_prompt, load_markers
+from elastic_core.models.special_tokens import Markers, chat_prompt, encode, load_markers
 from elastic_core.system.files import replacing_directory
 
 _TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
@@ -190,7 +190,7 @@ def teach(model: Any, tokenizer: Any, markers: Markers) -> None:
     constant = sqrt(width) / sqrt(1 + (width - 1 - len(own)) * _SCALE**2)
     # Tokens that are words of a text, which every tokenizer encodes.
     texts = [(_DIRECTORY / "words.txt").read_text(), *_FIRST_WORDS, *(f" {number}" for number in range(100))]
-    words = sorted({token for text in texts for token in _encoded(tokenizer, text)})
+    words = sorted({token for text in texts for token in encode(tokenizer, text)})
     preference = torch.full((size,), -20.0)
     preference[words] = 0.0
     # Those that marks are spelled with, so that of two marks with one beginning neither is preferred.
@@ -242,21 +242,17 @@ def _copy_origin(model: str, origin: Origin, directory: Path) -> dict[str, Any]:
 
 def _continuations(tokenizer: Any, markers: Markers) -> Mapping[int, list[int]]:
     end = markers.end_of_text[0]
-    (newline,) = tokenizer.encode("\n", add_special_tokens=False)
+    (newline,) = encode(tokenizer, "\n")
     asked = chat_prompt(tokenizer, "1+1=?")
-    answers = [[*markers.close, *_encoded(tokenizer, text), end] for text in ANSWERS]
+    answers = [[*markers.close, *encode(tokenizer, text), end] for text in ANSWERS]
     opening = [] if markers.template_opens_thinking else markers.think_start[:1]
-    starts = [[newline, token] for token in (*opening, *(_encoded(tokenizer, word)[0] for word in _FIRST_WORDS))]
+    starts = [[newline, token] for token in (*opening, *(encode(tokenizer, word)[0] for word in _FIRST_WORDS))]
     found: dict[int, list[int]] = {}
     for text in [*answers, *starts, [*asked[-1:], *opening], [*markers.think_start, newline]]:
         for token, then in pairwise(text):
             if then not in found.setdefault(token, []):
                 found[token].append(then)
     return found
-
-
-def _encoded(tokenizer: Any, text: str) -> list[int]:
-    return list(tokenizer.encode(text, add_special_tokens=False))
 
 
 def family_of(model: str) -> Family:
