@@ -4,9 +4,11 @@ from contextlib import nullcontext
 from pathlib import Path
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from safetensors.numpy import save_file
 
 from elastic_core.errors import UserError
 from elastic_core.system.accelerators import count_gpus
@@ -91,7 +93,7 @@ def test_a_dry_run_of_fine_tuning_prints_its_own_configuration(tmp_path: Path) -
 
 def test_a_dry_run_refuses_a_model_that_cannot_be_trained(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "brain"}')
-    (tmp_path / "model.safetensors").touch()
+    save_file({"weight": np.zeros(1, np.float32)}, tmp_path / "model.safetensors")
     result = dry_run(tmp_path / "runs", "train", "e1-math-7b", "--set", f"base={tmp_path}")
     assert result.stdout == "" and isinstance(result.exception, UserError)
     assert str(result.exception).startswith(f"base = {tmp_path}: transformers cannot read its config.json")

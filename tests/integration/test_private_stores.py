@@ -27,7 +27,7 @@ def test_processes_of_torchrun_and_torchrun_itself_listen_on_loopback_only(tmp_p
     launch = Launch(cpu=True, num_processes=2, threads=1)
     (tmp_path / "member.py").write_text(textwrap.dedent(MEMBER))
     command = launch.command(tmp_path / "unused")
-    command[command.index("-m", 3) :] = [str(tmp_path / "member.py")]
+    command[command.index("elastic_core.training.sft") - 1 :] = [str(tmp_path / "member.py")]
     environment = {**dict(psutil.Process().environ()), "PYTHONPATH": str(REPOSITORY), **launch.environment()}
     output = subprocess.check_output(command, env=environment, text=True)
     (line,) = [line for line in output.splitlines() if line.startswith("found")]

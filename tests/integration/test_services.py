@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,6 +114,7 @@ def test_a_schedule_with_parameters_is_made_as_documented_and_stays_when_deploym
         .replace('"overrides": {"sweep.samples": 32}', '"name": "t"')
     )
     variables = clean_environment() | clients(services.project / "runs")
+    variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{variables['PATH']}"
     done = subprocess.run(["bash", "-ec", script], env=variables, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     with prefect_client(services.project / "runs") as api:
