@@ -78,14 +78,14 @@ class Admission:
 
     def arrive(
         self, choices: int = 1, came: float | None = None
-    ) -> tuple[asyncio.Event, Callable[[Plan, Iterable[Tally], bool], None]]:
-        """Count a request for so many choices that vLLM would not refuse; its client waits since it `came`, by
-        `time.monotonic`. Returns what is set when the engine has a place for it, and what is to be called when it is
-        over: with its plan, the tokens of its choices, and whether it was answered."""
-        controller, now, place = self._controller, time.monotonic(), asyncio.Event()
-        began = now if came is None else came
+    ) -> tuple[asyncio.Event, Callable[[Plan | None, Iterable[Tally], bool], None]]:
+        """Count a request for so many choices; its client waits since it `came`, by `time.monotonic`. Returns what is
+        set when the engine has a place for it, and what is to be called when it is over: with its plan, None where vLLM
+        refused it (of one choice), the tokens of its choices, and whether it was answered."""
+        controller, arrived, place = self._controller, time.monotonic(), asyncio.Event()
+        began = arrived if came is None else came
         turn = controller.turns.turn
-        ticket = controller.arrive(now, choices)
+        ticket = controller.arrive(arrived, choices)
         if ticket.began is None:
             ticket.begin = place.set
         else:
@@ -93,8 +93,11 @@ class Admission:
         _PRICE.set(controller.allocation.price)
         _TURNS.inc(turn - ticket.turn)
 
-        def over(plan: Plan, tallies: Iterable[Tally], answered: bool) -> None:
+        def over(plan: Plan | None, tallies: Iterable[Tally], answered: bool) -> None:
             now = time.monotonic()
+            if plan is None:
+                controller.retract(ticket, now, arrived)
+                return
             governed = answered and not plan.fixed
             tokens = [each.length + each.excess for each in tallies]
             controller.leave(ticket, now, now - began if governed else None, tokens)

@@ -52,7 +52,8 @@ def watch(engine: Any) -> None:
 
 class Count:
     """The tokens of one HTTP request, whose budget is set on what the engine gets: `tallies` by the index of a choice,
-    as OpenAI's APIs number them. Each prompt of the request counts as load from when the engine gets it.
+    as OpenAI's APIs number them. On a server with a goal a request counts as load for one choice from when it came, and
+    for its further ones from when vLLM has accepted them; one that vLLM refuses was none.
 
     Args:
         plan: None until the request has been read.
@@ -72,7 +73,9 @@ class Count:
         self.plan, self.came = plan, came
         self._markers, self._marks, self._tokenizer = markers, Marks.of(markers), tokenizer
         self._admission = admission
-        self._beams_leave: Callable[..., None] | None = None
+        self.over: Callable[..., None] | None = None  # Ends what counts since the request came.
+        self._further_over: Callable[..., None] | None = None  # The same of a request for beams.
+        self._accepted = False
         self._num_choices = 0
 
     def follow(
@@ -87,13 +90,19 @@ class Count:
 
     def arrive_with_beams(self) -> None:
         """Count beams, whose tokens cannot be, as load of so many choices, until `leave`."""
-        if self._admission is not None and self._beams_leave is None:
-            self._beams_leave = self._admission.arrive(self._plan.body.get("n") or 1, self.came)[1]
+        further = 0 if self._accepted else (self._plan.body.get("n") or 1) - 1
+        self._accepted = True
+        if self._admission is not None and further:
+            self._further_over = self._admission.arrive(further, self.came)[1]
 
     def leave(self, answered: bool) -> None:
-        """The request is over; its prompts have left by themselves."""
-        if self._beams_leave is not None:
-            self._beams_leave(self._plan, (), answered)
+        """The request is over; its further choices have left by themselves."""
+        if self._further_over is not None:
+            self._further_over(self._plan, (), False)
+        if self.over is not None:
+            answered = answered and all(tally.finish not in _FAILED for tally in self.tallies.values())
+            first = [self.tallies[0]] if 0 in self.tallies else []
+            self.over(self._plan if self._accepted else None, first, answered)
 
     def told(self, index: int = 0) -> dict[str, Any]:
         """What a client is told of a choice."""
@@ -140,26 +149,30 @@ class Count:
                 raise _refusal(f"n is {sampling.n} with structured output and a budget; ask {sampling.n} times")
 
     async def _admitted(self, part: _Part, admission: Admission) -> AsyncGenerator[Any, None]:
-        """Outputs with as much thought as the load leaves, once there is a place for them. vLLM checks the request
-        first: a refused one is no load."""
-        engine, sampling = part.engine, part.sampling
-        checked = sampling if part.ruled else self._limited(part)
-        name, tasks = part.options["request_id"], await engine.get_supported_tasks()
-        engine.input_processor.process_inputs(name, part.prompt, checked.clone(), supported_tasks=tasks)
-        place, over = admission.arrive(sampling.n, self.came)
-        if part.plan.may_be_lowered:
-            part.plan = part.plan.with_thought(admission.most_thought(), self._marks)
+        """Outputs once there is a place for all choices. The first one of a request has it since before vLLM read the
+        request; vLLM checks further ones before they are load."""
         part.load = admission.told(part.plan)
+        further = range(part.first + (part.first == 0), part.first + part.sampling.n)
+        over: Callable[..., None] | None = None
+        is_seen = False
         try:
-            await place.wait()
+            if further:
+                engine, checked = part.engine, part.sampling if part.ruled else self._limited(part)
+                name, tasks = part.options["request_id"], await engine.get_supported_tasks()
+                engine.input_processor.process_inputs(name, part.prompt, checked.clone(), supported_tasks=tasks)
+                place, over = admission.arrive(len(further), self.came)
+                await place.wait()
+            self._accepted = True
             async with aclosing(self._outputs(part)) as outputs:
                 async for output in outputs:
+                    is_seen = True
                     yield output
+        except ValueError:
+            self._accepted = is_seen or part.first > 0
+            raise
         finally:
-            choices = range(part.first, part.first + sampling.n)
-            tallies = [self.tallies[index] for index in choices if index in self.tallies]
-            answered = len(tallies) == sampling.n and all(tally.finish not in _FAILED for tally in tallies)
-            over(part.plan, tallies, answered)
+            if over is not None:
+                over(part.plan, [self.tallies[index] for index in further if index in self.tallies], False)
 
     def _outputs(self, part: _Part) -> AsyncGenerator[Any, None]:
         if part.ruled:

@@ -70,6 +70,12 @@ class _Rate:
         self.count = self.count * math.exp((self.at - now) / self.window) + amount
         self.at = now
 
+    def take_back(self, at: float) -> None:
+        """Undo an `add` of one event at that time."""
+        self.count -= math.exp((at - self.at) / self.window)
+        if self.count < 1e-6:  # It was the only one.
+            self.began, self.count = None, 0.0
+
     def value(self, now: float) -> float:
         """0 before the second event."""
         if self.began is None or (now <= self.began and self.count <= 1):
@@ -167,6 +173,13 @@ class Controller:
             low, high = _BOUNDS
             change = -_TRIM if late else _TRIM * _AIM / (1 - _AIM)
             self.trim = min(high, max(low, self.trim * math.exp(change)))
+
+    def retract(self, ticket: Ticket, now: float, came: float) -> None:
+        """Forget a request for one response that came at a time, and was refused."""
+        self._go_on(now)
+        self.turns.leave(self._clock, ticket)
+        self._arrivals.take_back(came)
+        self._lately.take_back(came)
 
     def _free(self, rate: float, least: float = 0.2) -> float:
         """Share of the engine's time; the rest takes what requests begin with."""

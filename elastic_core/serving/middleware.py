@@ -151,6 +151,12 @@ class Budgets:
             except Refused as error:
                 raise HTTPException(400, str(error)) from None
             count.plan, count.came = found, time.monotonic()
+            if self._admission is not None:
+                place, count.over = self._admission.arrive()
+                if found.may_be_lowered:
+                    count.plan = found = found.with_thought(self._admission.most_thought(), served.markers)
+                if not await _is_served(place, receive):
+                    return {"type": "http.disconnect"}
             sender = _Sender(found, count, Reply(kind, count, served.config.reasoning_content), send)
             return {"type": "http.request", "body": edited, "more_body": False}
 
@@ -162,7 +168,21 @@ class Budgets:
         finally:  # Tokens count for a client that left as well.
             if sender is not None:
                 sender.count()
-                count.leave(sender.answered)
+            count.leave(sender is not None and sender.answered)
+
+
+async def _is_served(place: asyncio.Event, receive: Receive) -> bool:
+    """Wait until the engine has a place for a request that was received; False when its client leaves before. What
+    waits in vLLM has been read, and answers wait behind that."""
+    if place.is_set():
+        return True
+    served, left = asyncio.create_task(place.wait()), asyncio.ensure_future(receive())
+    try:
+        await asyncio.wait({served, left}, return_when=asyncio.FIRST_COMPLETED)
+        return not left.done()
+    finally:
+        served.cancel()
+        left.cancel()
 
 
 class _Bodies:

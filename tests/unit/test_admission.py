@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from copy import copy
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -114,14 +114,20 @@ def drawn(length: int) -> Tally:
     return Tally(Budget(192, 8), MARKS, None, length=length)
 
 
-def state(controller: Controller) -> dict[str, Any]:
-    """All that a controller knows."""
-    return {key: copy(vars(value)) if hasattr(value, "__dict__") else value for key, value in vars(controller).items()}
+def state(controller: Controller, now: float) -> dict[str, Any]:
+    """What the next request's thought follows from."""
+    rates = {
+        name: round(getattr(controller, name).value(now), 9) for name in ("_arrivals", "_lately", "_given", "_drawn")
+    }
+    turns = {name: getattr(controller.turns, name) for name in ("turn", "running", "waiting")}
+    return {**rates, **turns, "trim": controller.trim, "pace": controller.pace, "left": controller._left}
 
 
 def request(load: Admission, engine: Engine, plan: Plan, n: int = 1) -> Count:
     """A request that vLLM has read, up to its end."""
     count = Count(MARKERS, TOKENIZER, plan, load, came=100.0)
+    _, count.over = load.arrive()
+    count.plan = plan.with_thought(load.most_thought(), MARKS)
     watch(engine)
 
     async def run() -> None:
@@ -130,7 +136,12 @@ def request(load: Admission, engine: Engine, plan: Plan, n: int = 1) -> Count:
         async for _ in engine.generate({"prompt_token_ids": list(PROMPT)}, sampling, "1"):
             pass
 
-    asyncio.run(run())
+    answered = False
+    try:
+        asyncio.run(run())
+        answered = True
+    finally:
+        count.leave(answered)
     return count
 
 
@@ -142,6 +153,14 @@ def refuse(*refused: object, **options: object) -> None:
     raise ValueError("logit_bias contains out-of-vocab token ids")
 
 
+class Refusing(Engine):
+    """What `generate` of vLLM's does with a request that it refuses."""
+
+    async def generate(self, *_: object, **__: object) -> AsyncIterator[Any]:
+        refuse()
+        yield
+
+
 LOWERABLE = Plan("chat", {}, Budget(192, 8), "load", asked=Budget(192, 8), may_be_lowered=True)
 
 
@@ -151,15 +170,16 @@ def test_what_vllm_refuses_leaves_no_trace(clock: Any) -> None:
     load, engine = Admission(controller), Engine([WORD] * 9, 1, "stop")
     request_of(load, engine, process_inputs)
     clock.seconds += 1.0
-    before = state(controller)
-    with pytest.raises(ValueError, match="out-of-vocab"):
-        request_of(load, engine, refuse, n=16384)
-    assert state(controller) == before and len(engine.asked) == 1
+    before = state(controller, clock.seconds)
+    for n in (1, 16384):
+        with pytest.raises(ValueError, match="out-of-vocab"):
+            request_of(load, Refusing([], 1, None), refuse, n=n)
+        assert state(controller, clock.seconds) == before
     app = App(start(b"application/json", 404), body(b"{}"))
     budgets = Budgets(app)
     budgets._admission = load
     sent = call(app, "/v1/chat/completions", {"model": "nope", "n": 16384}, pytest.MonkeyPatch(), budgets)
-    assert sent[0] == 404 and state(controller) == before
+    assert sent[0] == 404 and state(controller, clock.seconds) == before
 
 
 def request_of(load: Admission, engine: Engine, check: Any, n: int = 1) -> Count:
