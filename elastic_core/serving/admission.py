@@ -76,14 +76,11 @@ class Admission:
         """Tokens that the load leaves for the thought of a request that has come; None where there are enough."""
         return self._controller.most()
 
-    def arrive(
-        self, choices: int = 1, came: float | None = None
-    ) -> tuple[asyncio.Event, Callable[[Plan | None, Iterable[Tally], bool], None]]:
-        """Count a request for so many choices; its client waits since it `came`, by `time.monotonic`. Returns what is
-        set when the engine has a place for it, and what is to be called when it is over: with its plan, None where vLLM
-        refused it (of one choice), the tokens of its choices, and whether it was answered."""
+    def arrive(self, choices: int = 1) -> tuple[asyncio.Event, Callable[[Plan | None, Iterable[Tally], bool], None]]:
+        """Count a request for so many choices. Returns what is set when the engine has a place for it, and what is to
+        be called when it is over: with its plan, None where vLLM refused it (of one choice), the tokens of its choices,
+        and whether it was answered."""
         controller, arrived, place = self._controller, time.monotonic(), asyncio.Event()
-        began = arrived if came is None else came
         turn = controller.turns.turn
         ticket = controller.arrive(arrived, choices)
         if ticket.began is None:
@@ -98,16 +95,16 @@ class Admission:
             if plan is None:
                 controller.retract(ticket, now, arrived)
                 return
-            governed = answered and not plan.fixed
+            governed, seconds = answered and not plan.fixed, now - arrived
             tokens = [each.length + each.excess for each in tallies]
-            controller.leave(ticket, now, now - began if governed else None, tokens)
+            controller.leave(ticket, now, seconds if governed else None, tokens)
             _TRIM.set(controller.trim)
             _OUT_OF_REACH.set(not controller.in_reach)
             if not answered:
                 return
             if plan.budget.think is not None:
                 _GIVEN.labels(plan.level).observe(plan.budget.think)
-            if controller.goal.latency is not None and now - began <= controller.goal.latency:
+            if controller.goal.latency is not None and seconds <= controller.goal.latency:
                 _IN_TIME.labels(plan.level).inc()
                 _EXPECTED_RIGHT.labels(plan.level).inc(_accuracy(controller.points, plan.budget.think))
 

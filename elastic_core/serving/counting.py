@@ -58,19 +58,13 @@ class Count:
     Args:
         plan: None until the request has been read.
         admission: of a server with a goal, which lowers thoughts.
-        came: when the request did, by the clock of `admission`.
     """
 
     def __init__(
-        self,
-        markers: Markers,
-        tokenizer: Any,
-        plan: Plan | None = None,
-        admission: Admission | None = None,
-        came: float = 0.0,
+        self, markers: Markers, tokenizer: Any, plan: Plan | None = None, admission: Admission | None = None
     ) -> None:
         self.tallies: dict[int, Tally] = {}
-        self.plan, self.came = plan, came
+        self.plan = plan
         self._markers, self._marks, self._tokenizer = markers, Marks.of(markers), tokenizer
         self._admission = admission
         self.over: Callable[..., None] | None = None  # Ends what counts since the request came.
@@ -93,7 +87,7 @@ class Count:
         further = 0 if self._accepted else (self._plan.body.get("n") or 1) - 1
         self._accepted = True
         if self._admission is not None and further:
-            self._further_over = self._admission.arrive(further, self.came)[1]
+            self._further_over = self._admission.arrive(further)[1]
 
     def leave(self, answered: bool) -> None:
         """The request is over; its further choices have left by themselves."""
@@ -160,7 +154,7 @@ class Count:
                 engine, checked = part.engine, part.sampling if part.ruled else self._limited(part)
                 name, tasks = part.options["request_id"], await engine.get_supported_tasks()
                 engine.input_processor.process_inputs(name, part.prompt, checked.clone(), supported_tasks=tasks)
-                place, over = admission.arrive(len(further), self.came)
+                place, over = admission.arrive(len(further))
                 await place.wait()
             self._accepted = True
             async with aclosing(self._outputs(part)) as outputs:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -150,7 +149,7 @@ class Budgets:
                 edited = found.dump()
             except Refused as error:
                 raise HTTPException(400, str(error)) from None
-            count.plan, count.came = found, time.monotonic()
+            count.plan = found
             if self._admission is not None:
                 place, count.over = self._admission.arrive()
                 if found.may_be_lowered:

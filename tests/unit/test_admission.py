@@ -125,7 +125,7 @@ def state(controller: Controller, now: float) -> dict[str, Any]:
 
 def request(load: Admission, engine: Engine, plan: Plan, n: int = 1) -> Count:
     """A request that vLLM has read, up to its end."""
-    count = Count(MARKERS, TOKENIZER, plan, load, came=100.0)
+    count = Count(MARKERS, TOKENIZER, plan, load)
     _, count.over = load.arrive()
     count.plan = plan.with_thought(load.most_thought(), MARKS)
     watch(engine)
