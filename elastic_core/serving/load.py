@@ -1,20 +1,9 @@
 """Less thought instead of a queue: under load, new requests get budgets that keep the server's goal.
 
 The state is one number, the tokens that a response may take on average; its price is the slope of the measured frontier
-there. How it follows from the load:
-
-1. To end a response of v tokens (the 95th percentile of a budget) within the goal g, a token may take g / v seconds.
-2. The engine was timed: so many responses may run at that speed, and together they draw so many tokens a second. Each
-   response that is over moves what is known of its pace.
-3. What waits for a place has its part of what is drawn within g. The rest, divided by the requests that arrive within
-   g, is what a response may take. A rise of the arrivals that chance does not make is believed at once.
-4. It is spent on the frontier of the budgets that are no longer than v (`allocate`), and v is chosen for the accuracy.
-5. g is trimmed by what is seen: a response that is late lowers it, one in time raises it by a fiftieth of that, so that
-   it rests where one in fifty is late, and bursts leave it within one in twenty. A server without requests forgets it.
-6. A request that would be late even at the least goes before all that wait (`Turns`).
-
-What is given counts as waiting from that moment, so the budgets that follow do not swing about what is right. Pace and
-trim are slow, and v is left only for one that is clearly better.
+there. docs/serve.md ("Less thought instead of a queue") has the steps by which it follows from the load, with the names
+g, v and trim. What is given counts as waiting from that moment, so the budgets that follow do not swing. Pace and trim
+are slow, and v is left only for one that is clearly better.
 """
 
 from __future__ import annotations

@@ -250,8 +250,7 @@ def prepare_process() -> str:
     os.environ["RAY_AUTH_MODE"] = "token"
     # Despite its name, Ray's only way to stay on loopback instead of the machine's own address.
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-    for name, value in PATIENCE.items():
-        os.environ.setdefault(name, value)
+    os.environ.update(PATIENCE | dict(os.environ))
     return os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
 

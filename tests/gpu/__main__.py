@@ -1,5 +1,6 @@
 """`python -m tests.gpu`: run the check; the same command after a crash goes on."""
 
+import os
 import sys
 
 from elastic_core.errors import UserError
@@ -10,6 +11,10 @@ from flows.runtime import environment
 def main() -> None:
     environment.prepare()
     from tests.gpu.check import gpu_check
+    from tests.gpu.evidence import REPOSITORY
+
+    # Children find the modules of tests, though they import nothing from where they start.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
 
     try:
         said, sound = gpu_check(print)

@@ -28,7 +28,6 @@ from tasks.records.stage_directory import METRICS, TABLE
 from tests.gpu import gradients
 from tests.gpu.evidence import (
     FILE,
-    REPOSITORY,
     Machine,
     conclusion,
     facts,
@@ -152,7 +151,7 @@ class Check:
         directory.mkdir(parents=True, exist_ok=True)
         device, ranks = ("cuda", min(2, self.machine.ranks)) if self.machine.gpus else ("cpu", 2)
         arguments = ("-m", gradients.__name__, "--device", device, "--ranks", str(ranks), str(directory))
-        self.commands.finish("gradient", *arguments, directory=REPOSITORY)
+        self.commands.finish("gradient", *arguments)
         self._keep(directory / gradients.RESULT)
         told = last_lines(self.commands.log("gradient"))[-1]
         return f"{told} (families: {', '.join(gradients.FAMILIES)}; untied and tied)"
@@ -163,7 +162,7 @@ class Check:
         written = runs / "bench" / "gpu.json"
         written.unlink(missing_ok=True)
         arguments = ("-m", BENCH, "--model", str(model), "--think", "1024", "--solution", "1024")
-        self.commands.finish(name, *arguments, runs=runs, directory=REPOSITORY)
+        self.commands.finish(name, *arguments, runs=runs)
         if not written.exists():
             raise UserError(last_lines(self.commands.log(name))[-1])
         self._keep(written, f"{name}.json")

@@ -110,22 +110,15 @@ class Commands:
         return self.logs / f"{name}.log"
 
     def start(
-        self,
-        log: str,
-        *arguments: str,
-        runs: Path | None = None,
-        directory: Path | None = None,
-        until: Callable[[], bool] = lambda: False,
+        self, log: str, *arguments: str, runs: Path | None = None, until: Callable[[], bool] = lambda: False
     ) -> int | None:
-        """Run Python in the directory, with its modules on the path, to its end, or kill it once `until()` is true. It
-        ends with this process, and appends its output to the log. The exit status; None when it was killed."""
+        """Run Python to its end, or kill it once `until()` is true. It ends with this process, and appends its output
+        to the log. The exit status; None when it was killed."""
         self.prepare()
         command = [*PYTHON, *arguments]
         outside = ("PREFECT_", "MLFLOW_", "RAY_")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(outside)}
         environment[RUNS_VARIABLE] = str(runs or self.runs)
-        if directory:
-            environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(directory), os.environ.get("PYTHONPATH")]))
         if not self.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = ""
         if not self.hub:
@@ -136,7 +129,6 @@ class Commands:
             output.flush()
             process = subprocess.Popen(
                 command,
-                cwd=directory,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -152,9 +144,9 @@ class Commands:
             kill_tree(process.pid)
             process.wait()
 
-    def finish(self, log: str, *arguments: str, runs: Path | None = None, directory: Path | None = None) -> None:
+    def finish(self, log: str, *arguments: str, runs: Path | None = None) -> None:
         """Run Python to its end. Raises UserError with the error in its log when it fails."""
-        if status := self.start(log, *arguments, runs=runs, directory=directory):
+        if status := self.start(log, *arguments, runs=runs):
             raise self._failed(log, status)
 
     def flow(self, log: str, flow: str) -> None:
