@@ -143,8 +143,8 @@ class Count:
                 raise _refusal(f"n is {sampling.n} with structured output and a budget; ask {sampling.n} times")
 
     async def _admitted(self, part: _Part, admission: Admission) -> AsyncGenerator[Any, None]:
-        """Outputs once there is a place for all choices. The first one of a request has it since before vLLM read the
-        request; vLLM checks further ones before they are load."""
+        """Outputs of a request that has had its place since before vLLM read it. vLLM checks its further choices before
+        they are load."""
         part.load = admission.told(part.plan)
         further = range(part.first + (part.first == 0), part.first + part.sampling.n)
         over: Callable[..., None] | None = None
@@ -154,8 +154,7 @@ class Count:
                 engine, checked = part.engine, part.sampling if part.ruled else self._limited(part)
                 name, tasks = part.options["request_id"], await engine.get_supported_tasks()
                 engine.input_processor.process_inputs(name, part.prompt, checked.clone(), supported_tasks=tasks)
-                place, over = admission.arrive(len(further))
-                await place.wait()
+                over = admission.arrive(len(further))[1]  # Requests that hold a place and wait for more would stop all.
             self._accepted = True
             async with aclosing(self._outputs(part)) as outputs:
                 async for output in outputs:

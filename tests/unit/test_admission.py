@@ -199,3 +199,9 @@ def test_what_the_engine_gets_is_counted_and_given_what_the_load_leaves(clock: A
     told = count.told()
     assert (told["asked"], told["why"], told["budget"]) == ("192+8", "load", str(tally.budget))
     assert controller.turns.running == 63 and controller._drawn.count == tally.length
+
+
+def test_a_request_for_more_choices_than_there_are_places_is_answered(clock: Any) -> None:
+    load, engine = Admission(Controller(GOAL, STEPS, 1)), Engine([END, *[WORD] * 8], 1, "stop")
+    request_of(load, engine, process_inputs, n=2)
+    assert len(engine.asked) == 1
