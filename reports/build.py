@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -13,12 +12,12 @@ from typing import Any
 
 import polars as pl
 
-from elastic_core.data.problems import Problem
 from elastic_core.errors import UserError
-from elastic_core.rewards.truth import LETTERS
+from elastic_core.rewards.truth import guesses
 from elastic_core.statistics.accuracy import paired_differences
 from elastic_core.statistics.at_k import Parallel, parallel_problems
 from elastic_core.statistics.budgets import anytime_accuracy, anytime_differences, falls, marginal_accuracy
+from elastic_core.statistics.certificates import with_looks
 from elastic_core.statistics.cost import CostModel, best_under
 from elastic_core.statistics.curves import area_differences
 from elastic_core.statistics.estimates import seeds_as_one, without_seed
@@ -154,7 +153,7 @@ class _Budgets:
         self.costs = cost_tables.costs_by_unit(found.rows, self.models)
         self.unit = cost_tables.MONEY if cost_tables.MONEY in self.models else cost_tables.TOKENS_PROCESSED
         of_unit = self.models[self.unit]
-        self.advised = budget_advice(found.problems, of_unit[found.first_model], margin)
+        self.advised = budget_advice(with_looks(found.problems, found.rows), of_unit[found.first_model], margin)
         guessed = guesses(sources.problems.values())
         picked = choose_budgets(self.advised, found.problems, guessed)
         self.chosen = advised_budgets(self.advised, picked)
@@ -163,7 +162,7 @@ class _Budgets:
         self.within = cheapest_within(self.advised, found.problems, guessed)
         self.on = main_model(summary["model"])
         self.stopping = _stopping(found.rows, self.on, of_unit[self.on])
-        self.to_set = sentences.settings(picked, summary, self.on, margin, self.unit)
+        self.to_set = sentences.settings(picked, self.advised, summary, self.on, margin, self.unit)
         beside = partial(budget_tables.side_by_side, self.under, self.within, self.unit, model=self.on)
         self.choices = {each.benchmark: beside(each.benchmark) for each in self.to_set}
 
@@ -231,14 +230,6 @@ def _whole(sources: ReportSources) -> tuple[pl.DataFrame, Whole]:
             "nothing can be reported before the sweep is further (elastic sweep status says how far it is)"
         )
     return rows, whole
-
-
-def guesses(problems: Iterable[Problem]) -> dict[str, float]:
-    """Accuracy of guessing, in [0, 1], by benchmark: one of the options of a multiple choice, nothing elsewhere."""
-    chances: dict[str, list[float]] = {}
-    for problem in problems:
-        chances.setdefault(problem.benchmark, []).append(1 / len(LETTERS) if problem.grader == "choice" else 0.0)
-    return {name: sum(found) / len(found) for name, found in chances.items()}
 
 
 def _figures(sources: ReportSources, found: _Found, budgets: _Budgets, directory: Path) -> list[ReportFigure]:

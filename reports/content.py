@@ -18,8 +18,8 @@ from elastic_core.budget import Budget, TrainingBudget
 from elastic_core.data.problems import Problem
 from elastic_core.statistics.at_k import Parallel
 from elastic_core.statistics.budgets import Distribution
+from elastic_core.statistics.certificates import MARGIN
 from elastic_core.statistics.cost import CostModel
-from elastic_core.statistics.which_budget import MARGIN
 from elastic_core.sweep.grid import Cell, Samples
 from elastic_core.trajectory import CELL, SCHEMA
 
@@ -255,11 +255,12 @@ class ReportFigure:
 @dataclass(frozen=True)
 class Setting:
     """What to set in production for tasks like a benchmark's: a budget for `elastic serve --budget`, or the reason why
-    none is advised; how far below unconstrained accuracy it may be, and the numbers behind it, in words."""
+    none is advised; how far below what it may be, and the numbers behind it, in words."""
 
     benchmark: str
     model: str
     margin: str
+    unlimited: str = "unlimited thinking"
     told: str = ""
     budget: Budget | None = None
     reason: str = ""

@@ -6,14 +6,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 
 from elastic_core.budget import Budget
 from elastic_core.rewards.truth import UNANSWERED
+from elastic_core.statistics.certificates import SERVED
 from elastic_core.statistics.estimates import seed_columns
-from elastic_core.statistics.intervals import Estimate
+from elastic_core.statistics.intervals import LEVEL, Estimate
 from elastic_core.statistics.responses import ResponseKind
-from elastic_core.statistics.which_budget import SERVED, Choices, NonInferiority, Reason
+from elastic_core.statistics.which_budget import Choices, NonInferiority, Reason
 from elastic_core.sweep.grid import samples_of, within
 from elastic_core.sweep.sound import Whole
 from elastic_core.trajectory import CELL, ThinkFinish
@@ -258,7 +260,8 @@ def to_set(settings: Sequence[Setting]) -> str:
     if not measured:
         return "Which budget to set cannot be said: measure the strategies separate and unconstrained of one model."
     model, margin, known = measured[0].model, measured[0].margin, [each for each in measured if each.budget is not None]
-    near = f"within {margin} of unlimited thinking"
+    unlimited = max((each.unlimited for each in known or measured), key=len)
+    near = f"within {margin} of {unlimited}"
     if not known:
         reasons = dict.fromkeys(each.reason for each in measured)
         if len(reasons) == 1:
@@ -271,18 +274,26 @@ def to_set(settings: Sequence[Setting]) -> str:
     named = " and ".join(f"{each.budget} for tasks like {each.benchmark}" for each in known)
     unknown = [each.benchmark for each in settings if each.budget is None]
     rest = f"; for {listed(unknown)} none is advised" if unknown else ""
-    lost = f"at most {margin} below unlimited thinking"
+    lost = f"at most {margin} below {unlimited}"
     return f"Serve {model} with a token budget of {named}, which keeps it {lost}{rest}."
 
 
-def settings(choices: Choices, summary: pl.DataFrame, model: str, margin: float, unit: str) -> list[Setting]:
-    """What to give to `elastic serve --budget` for a model, by benchmark; `margin` is in [0, 1]."""
+def settings(
+    choices: Choices, advice: pl.DataFrame, summary: pl.DataFrame, model: str, margin: float, unit: str
+) -> list[Setting]:
+    """What to give to `elastic serve --budget` for a model, by benchmark, from `choices` among the rows of `advice`;
+    `margin` is in [0, 1]."""
     found, points = [], f"{100 * margin:g} points"
     for benchmark in summary.filter(model=model)["benchmark"].unique().sort():
-        row = choices[model, benchmark]
+        row, unlimited = choices[model, benchmark], "unlimited thinking"
+        cut = advice.filter(pl.col("free_cut") > 0, model=model, benchmark=benchmark)
+        if cut.height:
+            cap, share = cut["free_cap"][0], 100 * cut["free_cut"][0]
+            unlimited = f"thinking without a budget, {share:.2g} % of it cut at {cap:,} tokens"
         if isinstance(row, Reason):
-            reason = str(row).replace("the margin", points)
-            found.append(Setting(benchmark, model, points, f"no budget is advised: {reason}", reason=reason))
+            reason = str(row).replace("the margin", points).replace("unlimited thinking", unlimited)
+            told = f"no budget is advised: {reason}"
+            found.append(Setting(benchmark, model, points, unlimited, told, reason=reason))
             continue
         cell = summary.filter([pl.col(name).eq_missing(pl.lit(row[name])) for name in CELL]).row(0, named=True)
         budget = Budget(row["think_budget"], row["solution_budget"])
@@ -290,11 +301,12 @@ def settings(choices: Choices, summary: pl.DataFrame, model: str, margin: float,
         lost = with_bounds(row["difference"], row["low"], row["high"], "+.1f")
         saved = with_bounds(row["saved"], row["saved_low"], row["saved_high"], "z.0f")
         told = (
-            f"{accuracy} % accurate, {lost} points from unlimited (one-sided bounds); {cell['tokens_mean']:,.0f} "
-            f"tokens sampled a response; {unit} {row['cost']:,.0f}, {saved} % less than without a limit "
+            f"{accuracy} % accurate, {lost} points from unlimited, certified to be at most "
+            f"{np.ceil(1000 * row['within']) / 10:g} below; {cell['tokens_mean']:,.0f} tokens sampled a response; "
+            f"{unit} {row['cost']:,.0f}, {saved} % less than without a limit "
             f"({cell['num_problems']} problems × {cell['num_samples']} samples)"
         )
-        found.append(Setting(benchmark, model, points, told, budget))
+        found.append(Setting(benchmark, model, points, unlimited, told, budget))
     return found
 
 
@@ -303,6 +315,8 @@ def not_told(advice: pl.DataFrame, model: str) -> list[str]:
     ours = advice.filter(model=model, strategy=SERVED)
     undecided = ours.filter(verdict=NonInferiority.UNDECIDED).height
     return [
-        f"The advice covers neither budgets that were not measured nor other tasks than these benchmarks; {undecided} "
-        f"of the {ours.height} budgets of {model} are undecided at this number of problems."
+        f"All that is advised here, on every benchmark and for every model, is false with a chance of at most "
+        f"{100 * LEVEL:g} %, however often one looks while the sweep grows. It covers neither budgets that were not "
+        f"measured nor other tasks than these benchmarks; {undecided} of the {ours.height} budgets of {model} are "
+        f"undecided at this number of problems."
     ][: ours.height]

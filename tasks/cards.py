@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from elastic_core.errors import UserError, nearest
+from elastic_core.rewards.truth import guesses
 from elastic_core.serving.choice import COLUMNS, Choice, certificate_needs, choose_levels
 from elastic_core.serving.levels import LEVELS, Levels, read_levels
+from elastic_core.statistics.certificates import SERVED
 from elastic_core.statistics.estimates import FREE
 from elastic_core.statistics.intervals import LEVEL
-from elastic_core.statistics.which_budget import SERVED, Reason
+from elastic_core.statistics.which_budget import Reason
 from elastic_core.sweep.grid import split_model
 from elastic_core.sweep.table import SweepTable
 from elastic_core.system.fingerprint import hash_files
@@ -129,10 +131,13 @@ def measured_levels(
         if table.manifest.models.get(model) != calibration.manifest.models.get(model):
             raise UserError(f"{calibration.directory}: its {model} has other weights than that of {table.directory}")
         other, _ = _rows(calibration, model, chosen)
-    kinds = {each.grader for each in measured(table).problems.values() if each.benchmark in chosen}
+    problems = [each for each in measured(table).problems.values() if each.benchmark in chosen]
+    kinds = {each.grader for each in problems}
+    chances = guesses(problems)
+    guess = sum(chances[each.benchmark] for each in problems) / max(1, len(problems))
     # A server reads the answers of probes as of one kind.
-    choice = choose_levels(found, promise.margin, promise.level, promise.required, other, with_rules=len(kinds) < 2)
-    if promise.required and not choice.certified:
+    choice = choose_levels(found, promise.margin, promise.level, other, with_rules=len(kinds) < 2, guess=guess)
+    if promise.required and isinstance(choice.rule, Reason):
         raise UserError(_refused(choice, promise, found if other is None else other))
     sampling = table.manifest.settings
     levels = Levels(
@@ -144,7 +149,7 @@ def measured_levels(
         temperature=sampling.get("temperature"),
         top_p=sampling.get("top_p"),
         margin=promise.margin,
-        confidence=1 - promise.level if choice.certified else None,
+        confidence=None if isinstance(choice.rule, Reason) else 1 - promise.level,
         calibration=None if calibration is None else hash_files(calibration.shards()),
         loss=None if isinstance(choice.rule, Reason) else choice.rule,
         reads=next(iter(kinds), "math"),
@@ -159,12 +164,14 @@ def _refused(choice: Choice, promise: Promise, rows: pl.DataFrame) -> str:
     """Why nothing is certified, and what would help."""
     points, confidence = f"{100 * promise.margin:g} points", f"{100 * (1 - promise.level):g} %"
     least, enough = certificate_needs(rows, promise.margin, promise.level)
-    there = rows.n_unique(["benchmark", "problem"])
+    there = dict(rows.group_by("benchmark").agg(pl.col("problem").n_unique()).sort("benchmark").iter_rows())
+    counts = " and ".join(f"{number:,} problems of {benchmark}" for benchmark, number in there.items())
     why = str(choice.rule).replace("the margin", points)
-    more = f"about {enough:,} problems like these would do" if enough else "more problems like these would not do"
+    each = " of each" if len(there) > 1 else ""
+    more = f"about {enough:,} like these{each} would do" if enough else "more problems like these would not do"
     return (
-        f"no certificate of {points} with {confidence}: {why}; there are {there:,} problems, without any loss it takes "
-        f"{least:,}, and {more}. Measure more problems, or give a larger --risk or a smaller --confidence"
+        f"no certificate of {points} with {confidence}: {why}; there are {counts}, without any loss it takes "
+        f"{least:,}{each}, and {more}. Measure more problems, or give a larger --risk or a smaller --confidence"
     )
 
 

@@ -16,14 +16,16 @@ import polars as pl
 from elastic_core.budget import parse_grid
 from elastic_core.data.problems import VERL_SCHEMA
 from elastic_core.errors import UserError
-from elastic_core.statistics.which_budget import MARGIN, budget_advice, choose_budgets
+from elastic_core.rewards.truth import guesses
+from elastic_core.statistics.certificates import MARGIN, with_looks
+from elastic_core.statistics.responses import is_cut
+from elastic_core.statistics.which_budget import budget_advice, choose_budgets
 from elastic_core.sweep.grid import build_cells
 from elastic_core.sweep.plan import plan_sweep
 from elastic_core.sweep.sound import check_rows, whole_samples
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.system.fingerprint import hash_files
 from elastic_core.trajectory import KEY, SCHEMA
-from reports.build import guesses
 from reports.content import Asked, ReportSources
 from reports.summary import cell_problems, main_model, report_rows, summarize_problems
 from reports.verdict import brief, coverage, left_out, readable, settings
@@ -45,7 +47,7 @@ class Told(NamedTuple):
 def first_screen(sources: ReportSources) -> str:
     """The two sentences on top of a report, and what it says of rows that it leaves out; or why there is none. As
     `reports.build.build_report`, without figures and tables."""
-    rows = report_rows(sources.rows).collect()
+    rows = sources.rows.collect()
     try:
         check_rows(rows, "the table")
     except UserError as error:
@@ -53,12 +55,17 @@ def first_screen(sources: ReportSources) -> str:
     whole = whole_samples(rows, sources.asked.num_problems if sources.asked else None)
     if whole.rows.is_empty():
         return left_out(whole)
-    problems = cell_problems(whole.rows)
-    summary = summarize_problems(problems)
-    choices = choose_budgets(budget_advice(problems), problems, guesses(sources.problems.values()))
-    to_set = settings(choices, summary, main_model(summary["model"]), MARGIN, "tokens")
+    problems = advisable(whole.rows)
+    summary, advice = summarize_problems(problems), budget_advice(problems)
+    choices = choose_budgets(advice, problems, guesses(sources.problems.values()))
+    to_set = settings(choices, advice, summary, main_model(summary["model"]), MARGIN, "tokens")
     counted = [coverage(rows, sources.asked), left_out(whole)]
     return " ".join(filter(None, [*brief(problems, to_set, readable(rows)), *counted]))
+
+
+def advisable(rows: pl.DataFrame) -> pl.DataFrame:
+    """The problem table of rows, with what advice rests on."""
+    return with_looks(cell_problems(rows), report_rows(rows.lazy(), is_cut().alias("cut")).collect())
 
 
 def said(rows: pl.DataFrame, asked: Asked | None = None) -> str:

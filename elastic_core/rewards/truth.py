@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import orjson
+
+if TYPE_CHECKING:
+    from elastic_core.data.problems import Problem
 
 THINK_END = "</think>"
 
@@ -84,6 +87,16 @@ def solution_of(response: str) -> str | None:
 _MARK = '{"answers":'
 
 LETTERS = "ABCD"  # truths of multiple choice
+
+
+def guesses(problems: Iterable[Problem]) -> dict[str, float]:
+    """Accuracy of guessing, in [0, 1], by benchmark: one of the options of a multiple choice, nothing elsewhere."""
+    chances: dict[str, list[float]] = {}
+    for problem in problems:
+        chances.setdefault(problem.benchmark, []).append(1 / len(LETTERS) if problem.grader == "choice" else 0.0)
+    return {name: sum(found) / len(found) for name, found in chances.items()}
+
+
 CodeKind = Literal["stdin", "functional", "check"]
 _USES = {"stdin": {"tests"}, "functional": {"tests", "method"}, "check": {"code", "entry_point"}}
 

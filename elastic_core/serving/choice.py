@@ -24,25 +24,20 @@ import polars as pl
 from elastic_core.serving.frontier import Point
 from elastic_core.serving.levels import EFFORTS, Effort, Gain, Level
 from elastic_core.statistics.accuracy import mean_score
+from elastic_core.statistics.betting import problems_at_least
 from elastic_core.statistics.budgets import comparable, differences_together
+from elastic_core.statistics.certificates import MARGIN, SERVED, candidates, certificates, num_chains, with_looks
 from elastic_core.statistics.cost import WORK, on_frontier, p95
 from elastic_core.statistics.estimates import FREE, mean_tokens, problem_table
 from elastic_core.statistics.intervals import LEVEL, Estimate
+from elastic_core.statistics.responses import is_cut
 from elastic_core.statistics.stopping import NotComparable, certifiable, read_thoughts, stopped_rows
-from elastic_core.statistics.which_budget import (
-    MARGIN,
-    SERVED,
-    NonInferiority,
-    Reason,
-    budget_advice,
-    choose_budgets,
-    problems_to_certify,
-)
+from elastic_core.statistics.which_budget import Reason, budget_advice, choose_budgets
 from elastic_core.trajectory import BUDGET, CELL
 
 COLUMNS = (
     "benchmark", "problem", "sample", "strategy", *BUDGET, "score", "answer", "prompt_tokens", "think_tokens",
-    "solution_tokens", "forced_tokens", "think_finish", "solution_logprob",
+    "solution_tokens", "forced_tokens", "think_finish", "solution_finish", "solution_logprob",
 )  # fmt: skip
 """What is read of a trajectory table."""
 _SHARES: dict[Effort, float] = {"minimal": 0, "low": 1 / 3, "medium": 2 / 3}
@@ -50,8 +45,8 @@ _SHARES: dict[Effort, float] = {"minimal": 0, "low": 1 / 3, "medium": 2 / 3}
 _LOSS = {"mean": "difference", "low": "low", "high": "high"}
 _SPLITS = 5
 _SEED = 0
-_POOLED = {"model": pl.lit("model"), "benchmark": pl.lit("all")}
-"""A model's problems of all benchmarks, as one place of `choose_budgets`."""
+_MODEL, _ALL = "model", "all"
+"""What a model is called here, and all its benchmarks together: one place of `choose_budgets`."""
 
 _Cell = tuple[str, int | None, int | None]  # Strategy (`SERVED`, or a stop rule's), thinking and solution budget.
 _CELL = ["strategy", *BUDGET]
@@ -60,16 +55,16 @@ _CELL = ["strategy", *BUDGET]
 class Choice(NamedTuple):
     """Levels from the cheapest to the dearest. `num_budgets` that have as many problems as any were compared;
     `num_frontier` of them are on the frontier; `left_out` more have fewer problems. `rule` is the accuracy of `high`
-    over responses without a limit, with one-sided 95 % bounds, where the rule chose it, else why it chose none;
-    `certified` whether that is a promise. `num_rules` stop rules were candidates too. `points` are the
-    budgets with the solution budget of `high`."""
+    over responses without a limit, with its 95 % interval, where the rule chose it, else why it chose none; `cap` the
+    tokens at which some of these responses were cut, None where none was. `num_rules` stop rules were candidates too.
+    `points` are the budgets with the solution budget of `high`."""
 
     levels: dict[Effort, Level]
     num_budgets: int
     num_frontier: int
     left_out: int
     rule: Gain | Reason
-    certified: bool = False
+    cap: int | None = None
     num_rules: int = 0
     points: tuple[Point, ...] = ()
 
@@ -78,20 +73,20 @@ def choose_levels(
     rows: pl.DataFrame,
     margin: float = MARGIN,
     level: float = LEVEL,
-    only_certified: bool = False,
     calibration: pl.DataFrame | None = None,
     with_rules: bool = True,
+    guess: float = 0.0,
 ) -> Choice:
     """The effort levels of one model.
 
     Args:
         rows: of a trajectory table, of one model, with `COLUMNS`: limited budgets of `SERVED`, and responses without a
             limit as far as there are any. A problem counts the same whichever benchmark it is of.
-        margin: in [0, 1], of accuracy.
-        level: of a certificate: the chance that its promise is broken.
-        only_certified: a budget that is only shown to be within the margin is not chosen.
+        margin: in [0, 1], of accuracy, on each benchmark.
+        level: of the certificate: the chance that its promise is broken.
         calibration: rows of another table of the model, by which `high` is chosen instead of these.
         with_rules: whether stop rules are candidates too.
+        guess: accuracy of guessing, in [0, 1].
 
     Raises:
         ValueError: on no rows, or a score that is missing or outside [0, 1].
@@ -102,11 +97,11 @@ def choose_levels(
     if calibration is not None:
         cells = problems.select(_CELL).unique()
         held = _problems(_with_rules(calibration, with_rules))[0].join(cells, on=_CELL, how="semi", nulls_equal=True)
-    rule = _ruled(held, margin, level, only_certified)
+    rule = _ruled(held, margin, level, guess)
     chosen, num_frontier = _chosen(problems, rule)
 
     def of_half(half: pl.DataFrame) -> dict[Effort, _Cell]:
-        return _chosen(half, rule if calibration is not None else _ruled(half, margin, level, only_certified))[0]
+        return _chosen(half, rule if calibration is not None else _ruled(half, margin, level, guess))[0]
 
     crossed = _cross_fitted(problems, sides, chosen, of_half)
     # Accuracy of the first over the second of each two budgets.
@@ -120,7 +115,6 @@ def choose_levels(
     below = {upper: gains[chosen[upper], chosen[lower]] for lower, upper in pairwise(chosen)}
     levels = {effort: _level(sides[cell], rows, crossed[effort], below.get(effort)) for effort, cell in chosen.items()}
     loss = rule if isinstance(rule, Reason) else Gain(**{end: round(rule[name], 6) for end, name in _LOSS.items()})
-    certified = not isinstance(rule, Reason) and rule["verdict"] == NonInferiority.CERTIFIED
     of_high = [sides[cell] for cell in budgets if cell[2] == chosen["high"][2]]
     return Choice(
         levels,
@@ -128,58 +122,77 @@ def choose_levels(
         num_frontier,
         rows.filter(strategy=SERVED).n_unique(BUDGET) - len(budgets),
         loss,
-        certified,
+        held.filter(strategy=FREE)["cap"].max(),  # type: ignore[arg-type]
         len(sides) - len(budgets),
         tuple(sorted((_point(side, rows) for side in of_high), key=lambda each: each.think)),
     )
 
 
 def certificate_needs(rows: pl.DataFrame, margin: float, level: float) -> tuple[int, int | None]:
-    """How many problems a certificate takes where nothing is lost, and how many like these would give one to something
-    that saves; None where none would. Rows and margin as of `choose_levels`."""
-    advice = budget_advice(_problems(_with_rules(rows))[0], margin=margin, level=level)
-    return problems_to_certify(advice, margin, level)
+    """How many problems of a benchmark a certificate takes where nothing is lost, and how many like those of the
+    smallest would give one to some budget; None where none would. Rows and margin as of `choose_levels`."""
+    problems, _ = _problems(_with_rules(rows))
+    needed = _on_each(problems, margin, level)["problems_needed"].min()
+    looks = problems["looks"].list.len().min()
+    share = level / max(1, num_chains(candidates(problems)))
+    return problems_at_least(margin, share, looks), None if needed is None else int(needed)  # type: ignore[arg-type,call-overload]
 
 
 def _with_rules(rows: pl.DataFrame, with_rules: bool = True) -> pl.DataFrame:
-    """Rows with what they cost, as of one benchmark; and with those of the stop rules that can be certified, where the
-    rows hold one thought at several budgets."""
+    """Rows with what they cost; and with those of the stop rules that can be certified, where the rows hold one thought
+    at several budgets."""
     work = {
         "input_tokens": pl.col("prompt_tokens") + pl.col("forced_tokens"),
         "cached_tokens": pl.lit(0),
         "output_tokens": pl.col("think_tokens") + pl.col("solution_tokens"),
         "turns": pl.lit(1),
     }
-    name = pl.concat_str("benchmark", "problem", separator="/")
-    rows = rows.with_columns(**work, problem=name).with_columns(**_POOLED)
+    rows = rows.with_columns(**work, model=pl.lit(_MODEL), cut=is_cut())
     found = [rows.select(_READ)]
     with suppress(NotComparable):
         thoughts = read_thoughts(rows)
         rules = certifiable(thoughts) if with_rules else []
-        found += [stopped_rows(thoughts, rule).with_columns(model=pl.lit("model")).select(_READ) for rule in rules]
+        named = {"model": pl.lit(_MODEL), "cut": pl.lit(False)}
+        found += [stopped_rows(thoughts, rule).with_columns(**named).select(_READ) for rule in rules]
     tokens = pl.col("input_tokens") + pl.col("output_tokens") - pl.col("prompt_tokens")
     return pl.concat(found, how="vertical_relaxed").with_columns(tokens=tokens.cast(pl.Float64))
 
 
-_READ = [*CELL, "problem", "sample", "score", "prompt_tokens", *WORK]
+_READ = [*CELL, "problem", "sample", "score", "cut", "prompt_tokens", *WORK]
 
 
 def _problems(rows: pl.DataFrame) -> tuple[pl.DataFrame, dict[_Cell, pl.DataFrame]]:
-    """The problem table of budgets and rules that have all problems, and of responses without a limit if they have; and
-    the sides that may be levels."""
-    problems = problem_table(rows, ["score", "tokens", *WORK], CELL)
+    """The problem table of budgets and rules that have all problems, and of responses without a limit if they have, of
+    all benchmarks as one; and the sides that may be levels."""
+    whole = with_looks(problem_table(rows, ["score", "tokens", *WORK], CELL), rows)
+    name = pl.concat_str("benchmark", "problem", separator="/")
+    problems = whole.with_columns(asks="problem", of="benchmark", problem=name, benchmark=pl.lit(_ALL))
     sides = {_cell(side): side for side in comparable(problems.filter(pl.col("strategy") != FREE), *_CELL)}
-    whole = next(iter(sides.values())).select("problem")
-    free = problems.filter(strategy=FREE).join(whole, on="problem", how="semi")
-    return pl.concat([*sides.values(), *([free] if free.height == whole.height else [])]), sides
+    there = next(iter(sides.values())).select("problem")
+    free = problems.filter(strategy=FREE).join(there, on="problem", how="semi")
+    return pl.concat([*sides.values(), *([free] if free.height == there.height else [])]), sides
 
 
-def _ruled(problems: pl.DataFrame, margin: float, level: float, only_certified: bool) -> dict[str, Any] | Reason:
+def _on_each(problems: pl.DataFrame, margin: float, level: float) -> pl.DataFrame:
+    """`certificates` on every benchmark, for all of them together. That it is within the margin on one of them may be
+    false as often as is allowed: it is only promised where it holds on the others as well (Berger 1982)."""
+    by_benchmark = problems.with_columns(benchmark="of", problem="asks")
+    found = certificates(by_benchmark, margin, level * problems["of"].n_unique())
+    worst = found.group_by("model", *_CELL).agg(pl.col("within").max(), _all_there("problems_needed").max())
+    return worst.with_columns(benchmark=pl.lit(_ALL))
+
+
+def _all_there(column: str) -> pl.Expr:
+    """The column, null where one of a group's values is."""
+    return pl.when(pl.col(column).null_count() == 0).then(pl.col(column))
+
+
+def _ruled(problems: pl.DataFrame, margin: float, level: float, guess: float) -> dict[str, Any] | Reason:
     """What the rule says of a problem table."""
     if FREE not in problems["strategy"]:
         return Reason.UNMEASURED
-    advice = budget_advice(problems, margin=margin, level=level)
-    return choose_budgets(advice, problems, only_certified=only_certified)["model", "all"]
+    advice = budget_advice(problems, margin=margin, certified=_on_each(problems, margin, level))
+    return choose_budgets(advice, problems, {_ALL: guess})[_MODEL, _ALL]
 
 
 def _chosen(problems: pl.DataFrame, rule: dict[str, Any] | Reason) -> tuple[dict[Effort, _Cell], int]:
@@ -237,7 +250,8 @@ def _cross_fitted(
 
 
 def _responses(side: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.join(side.select(*_CELL, "problem"), on=[*_CELL, "problem"], how="semi", nulls_equal=True)
+    there = side.select(*_CELL, benchmark="of", problem="asks")
+    return rows.join(there, on=there.columns, how="semi", nulls_equal=True)
 
 
 def _point(side: pl.DataFrame, rows: pl.DataFrame) -> Point:

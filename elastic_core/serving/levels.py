@@ -112,14 +112,14 @@ class Levels(_Document):
     top_p: float | None = None
     """See `temperature`."""
     margin: float = Field(ge=0, le=1)
-    """How far below responses without a limit `high` may be, where one is shown to be so near."""
+    """How far below responses without a limit `high` may be on each benchmark, where one is certified to be so near."""
     confidence: float | None = Field(None, ge=0, le=1)
     """That `high` is certified with to be so near; None where it is not."""
     calibration: str | None = None
     """sha256 as of `table`, of the table that it was certified on, if that is another."""
     loss: Gain | None = None
-    """Accuracy of `high` over responses without a limit, with one-sided 95 % bounds, where it is the budget that the
-    rule chooses (`elastic_core.statistics.which_budget`). None where that chooses none, and `high` is the most accurate
+    """Accuracy of `high` over responses without a limit, with its 95 % interval, where it is the budget that the rule
+    chooses (`elastic_core.statistics.which_budget`). None where that chooses none, and `high` is the most accurate
     budget that was measured."""
     reads: str = "math"
     """The kind of answer that a stop rule reads in its probes (`elastic_core.rewards.reading`)."""

@@ -1,54 +1,76 @@
-"""A promise about a mean from few problems, without a normal distribution: a test by betting.
+"""A test of a mean from few problems, without a normal distribution: by betting.
 
-Waudby-Smith and Ramdas (2023, "Estimating means of bounded random variables by betting", section 4 and appendix B): who
-bets at fair odds against "the mean loss is the margin or more" multiplies a capital that, if that were true, reaches
-1/p with a chance of at most p (Ville's inequality). So 1 over the largest capital is a p-value, for any number of
-problems and any distribution of losses in [-1, 1], as long as the problems come in an order that knows nothing of them.
+Waudby-Smith and Ramdas (2023, "Estimating means of bounded random variables by betting"): who bets at fair odds against
+"the mean loss is the margin or more" multiplies a capital that, if that were true, reaches 1/p with a chance of at most
+p (Ville's inequality), however many problems have been seen when one looks. So 1 over the largest capital is a p-value,
+for any distribution of losses in [-1, 1], as long as the problems come in an order that knows nothing of them.
+
+More samples of the same problems change the losses that were bet on. So the capital is shared between bettors of whom
+each sees only the first 1, 2, 4 … samples of a problem; it is a capital of its own, and one may look at any number of
+samples as well.
 """
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_left
 
 import numpy as np
 
-_STAKE = 0.95  # Of the most that can be bet without being ruined by a single problem.
+# Every bet that does not know what is to come is valid; these decide how many problems it takes.
+_STAKE = 0.85  # Of the most that can be bet without being ruined by a single problem.
+_HORIZON = 512  # Problems that the bets aim at, or as many as there are by then.
 _PRIOR_PROBLEMS = 4
-"""What is taken for known before the first problem counts as this many: no loss, and the variance below."""
+"""What bettors take for known before the first problem counts as this many: no loss, and the variance below."""
 _PRIOR_VARIANCE = 0.01
 
 
-def harm_p_value(losses: np.ndarray, margin: float, level: float) -> float:
-    """How surprising these losses would be if their mean were `margin` or more.
+def largest_capital(
+    losses: np.ndarray, margins: np.ndarray, chance: float, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """The largest capital of who bets against "the mean loss is the margin or more", and begins with 1.
+
+    The bets are those of their equation 17, by the variance of the problems before.
 
     Args:
-        losses: one per problem, in [-1, 1], shape (problems,), in an order that does not depend on them.
-        margin: in (0, 1]; with 1 nothing is promised, and the p-value is 0.
-        level: that the p-value is to be held against; the bets aim at it (their equation 17), and every level is valid.
+        losses: in [-1, 1], shape (…, looks, problems): of each problem its mean loss over the first 1, 2, 4 … samples,
+            in an order of the problems that does not depend on the losses.
+        margins: in (0, 1), shape (margins,).
+        chance: that the bets aim at: 1 over the capital that they are to reach.
+        weights: what each problem counts, in (0, 1], shape (problems,): its part of the largest group, where what is
+            given are means of groups of problems. None where all count the same.
+
+    Returns:
+        Logarithms of the capital, 0 or more, shape (…, margins).
     """
-    if margin >= 1:
-        return 0.0
-    values, bound, ruin = (1 + losses) / 2, (1 + margin) / 2, 2 / (1 - margin)
-    weight, total, squares = _PRIOR_PROBLEMS, _PRIOR_PROBLEMS / 2, _PRIOR_PROBLEMS * _PRIOR_VARIANCE
-    capital = most = 0.0  # logarithms
-    for value in values:
-        aimed = math.sqrt(2 * math.log(1 / level) / (len(values) * squares / weight))
-        capital += math.log1p(min(_STAKE * ruin, aimed) * (bound - float(value)))
-        most = max(most, capital)
-        weight, total = weight + 1, total + float(value)
-        squares += (float(value) - total / weight) ** 2
-    return math.exp(-most)
+    values = np.moveaxis((1 + losses) / 2, -1, 0)[..., None, :]  # problems, …, margins, looks
+    bound = (1 + margins)[:, None] / 2
+    most_bet = _STAKE / (1 - bound)
+    capital = np.broadcast_to(np.log(_shares(losses.shape[-2])), np.broadcast_shapes(values.shape[1:], bound.shape))
+    largest = np.zeros(capital.shape[:-1])
+    seen, total, squares = float(_PRIOR_PROBLEMS), _PRIOR_PROBLEMS / 2, _PRIOR_PROBLEMS * _PRIOR_VARIANCE
+    for value, weight in zip(values, np.ones(len(values)) if weights is None else weights, strict=True):
+        bet = np.minimum(most_bet, np.sqrt(-2 * np.log(chance) / (max(seen, _HORIZON) * squares / seen)))
+        capital = capital + np.log1p(bet * weight * (bound - value))
+        largest = np.maximum(largest, np.logaddexp.reduce(capital, axis=-1))
+        seen, total = seen + weight, total + weight * value
+        squares = squares + weight * (value - total / seen) ** 2
+    return largest
 
 
-def problems_at_least(margin: float, level: float) -> int:
-    """How many problems it takes to show that the mean loss is below `margin` where there is no loss at all."""
-    return math.ceil(math.log(1 / level) / math.log1p(_STAKE * margin / (1 - margin)))
+def _shares(looks: int) -> np.ndarray:
+    """Of the capital, of the bettors who see 1, 2, 4 … samples: 1/2, 1/6, 1/12 …, which add up to less than 1."""
+    place = np.arange(1, looks + 1)
+    return 1 / (place * (place + 1))
 
 
-def problems_for(losses: np.ndarray, margin: float, level: float, most: int) -> int | None:
-    """How many problems like these would show it, their number times a power of two; None where `most` would not."""
-    while len(losses) <= most:
-        if harm_p_value(losses, margin, level) <= level:
-            return len(losses)
-        losses = np.tile(losses, 2)
-    return None
+def problems_at_least(margin: float, chance: float, looks: int = 1) -> int:
+    """How many problems a test at this level takes to show that the mean loss is below `margin`, where there is no loss
+    at all."""
+
+    def capital(problems: int) -> float:
+        return float(largest_capital(np.zeros((looks, problems)), np.array([margin]), chance)[0])
+
+    return bisect_left(range(_MOST_PROBLEMS), -np.log(chance), lo=1, key=capital)
+
+
+_MOST_PROBLEMS = 20_000

@@ -15,9 +15,9 @@ import numpy as np
 import polars as pl
 
 from elastic_core.rewards.reading import spelled
+from elastic_core.statistics.certificates import SERVED
 from elastic_core.statistics.cost import WORK
 from elastic_core.statistics.estimates import FREE, seed_keys
-from elastic_core.statistics.which_budget import SERVED
 from elastic_core.stop_rule import Stop, StopRule
 from elastic_core.trajectory import ThinkFinish
 
@@ -281,7 +281,7 @@ def stopped_rows(thoughts: Thoughts, rule: StopRule) -> pl.DataFrame:
 
 
 def certifiable(thoughts: Thoughts) -> list[StopRule]:
-    """Rules that are certified (`elastic_core.statistics.which_budget`): 2 or 3 answers in a row, from each rung on."""
+    """Rules that are certified (`elastic_core.statistics.certificates`): 2 or 3 answers in a row, from each rung on."""
     rungs = probed(thoughts)
     return [rule_at(thoughts, agree=agree, start=start) for agree in (2, 3) for start in rungs[: 1 - agree]]
 

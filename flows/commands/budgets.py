@@ -12,8 +12,9 @@ from rich.table import Table
 from elastic_core.errors import UserError, nearest
 from elastic_core.serving.choice import Choice
 from elastic_core.serving.levels import EFFORTS, Gain, Levels
+from elastic_core.statistics.certificates import SERVED
 from elastic_core.statistics.estimates import FREE
-from elastic_core.statistics.which_budget import SERVED, Reason
+from elastic_core.statistics.which_budget import Reason
 from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import KEY
 from reports.wording import with_bounds
@@ -70,16 +71,15 @@ def remarks(levels: Levels, choice: Choice) -> list[str]:
         found.append(f"high is the most accurate budget, as no budget is advised: {why}{more}.")
     else:
         what = "the stop rule" if high.rule else "the budget"
-        how = "shown to be"
-        if levels.confidence is not None:
-            how = f"certified, with {100 * levels.confidence:g} % confidence, to be"
-            found.append(
-                "The certificate is for problems like these; for harder ones, or another task, it promises nothing."
-            )
-        found.append(
-            f"high is {what} to set: the cheapest that is {how} at most {margin} below responses without a limit; as "
-            f"measured {_shown(choice.rule)} points (one-sided 95 % bounds)."
-        )
+        on = " on each benchmark" if len(levels.benchmarks) > 1 else ""
+        cap = f", some of which were cut at {choice.cap:,} tokens" if choice.cap else ""
+        found += [
+            "The certificate is for problems like these and for these weights; for harder problems, another task, or "
+            "another training of the same recipe, it promises nothing.",
+            f"high is {what} to set: the cheapest that is certified, with {100 * (levels.confidence or 0):g} % "
+            f"confidence, to be at most {margin} below responses without a limit{on}{cap}; as measured "
+            f"{_shown(choice.rule)} points.",
+        ]
     if missing := [name for name in EFFORTS if name not in levels.levels]:
         found.append(f"No budget of its own for {', '.join(missing)}: measure more budgets for more levels.")
     if unsure := [name for name, level in levels.levels.items() if level.gain and level.gain.low <= 0]:

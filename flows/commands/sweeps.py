@@ -203,7 +203,7 @@ def report(
     type=click.FloatRange(min=0, max=100, min_open=True),
     metavar="POINTS",
     help="How many points of accuracy the highest level may be below responses without a limit: certified, or refused. "
-    "Without it the preset's report.margin, and what is only shown will do.",
+    "Without it the preset's report.margin, and where nothing is certified the most accurate budget.",
 )
 @click.option(
     "--confidence",

@@ -11,7 +11,7 @@ import polars as pl
 
 from elastic_core.budget import Budget
 from elastic_core.statistics.estimates import FREE, by_seed
-from elastic_core.statistics.which_budget import WITHIN
+from elastic_core.statistics.which_budget import NonInferiority
 from elastic_core.trajectory import BUDGET, CELL
 from reports import figures as plot
 from reports.content import ReportFigure, Training
@@ -137,7 +137,7 @@ def pareto_frontier(priced: pl.DataFrame, advised: pl.DataFrame, sheet: plot.She
         "strategy, that no other cell beats in both accuracy and cost as measured, with 95 % intervals of both. Other "
         "cells are faint."
     )
-    holds = advised.filter(pl.col("verdict").is_in(WITHIN))
+    holds = advised.filter(verdict=NonInferiority.CERTIFIED)
     if not holds.is_empty():
         caption += " Ring: the budget that is advised for a model."
     target = plot.figure_files(sheet, "pareto_frontier", "Accuracy and cost: the frontier", caption)

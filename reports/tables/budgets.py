@@ -22,14 +22,16 @@ _LADDER = {
 
 PICKED = (
     "Accuracy and cost are as measured. The most accurate of many cells is partly luck: “as good, maybe” counts the "
-    "other cells under the limit that are not shown to be less accurate. The cheapest budget is shown to be at most so "
-    "many points below responses without a limit, by tests from the largest budget down, and to save something; its "
-    "bounds are one-sided. If no budget is shown to be so near, the nearest is named."
+    "other cells under the limit that are not shown to be less accurate. The cheapest budget is certified to be at "
+    "most so many points below responses without a limit, and shown to save something. If no budget is certified to be "
+    "so near, the nearest is named."
 )
 """What to know of `side_by_side`."""
 
 _RUN = pl.format("{} at {}", pl.col("strategy").str.replace_all("_", " "), budget_text())
+_WITHIN = (1000 * pl.col("within")).round(6).ceil() / 10  # Rounded up, in points.
 _MISSED = {
+    Reason.CAPPED: "none, too many were cut",
     Reason.NO_SAVING: "none that saves anything",
     Reason.GUESSING: "none, no better than guessing",
     Reason.BEATEN: "none, another is better",
@@ -76,18 +78,19 @@ def advice(budgets: pl.DataFrame, costs: pl.DataFrame, unit: str) -> ReportTable
             f"{unit}, p95": pl.col("p95"),
             **estimate(saved, "saved", ("saved_low", "saved_high")),
             **estimate(name, "difference", DIFFERENCE),
+            "certified, points": _WITHIN,
         },
         problems="num_problems",
         **{"problems that would decide": pl.col("problems_needed").cast(pl.Int64)},
     )
     caption = (
         f"The cheapest budget of separate budgeting whose accuracy is certified to be at most {margin} below "
-        "unconstrained, or else shown to be, by tests of non-inferiority from the largest budget down to the first "
-        "that fails; that saves something, is better than guessing, and is not beaten by more than the margin. "
-        "Certified: by betting, whatever the losses look like; holds: by Student's t. The bounds of the difference "
-        "are one-sided, 95 % each. Undecided: a cheaper budget that is within the margin as measured, but not shown to "
-        "be; the last column says how many problems like these would decide it. Saved is the share of an "
-        "unconstrained response's cost."
+        "unconstrained, that saves something, is better than guessing, and is not beaten by more than the margin. "
+        "Certified: so many points below at most, by tests that bet on the problems' losses, from the largest budget "
+        "down to the first that fails; all of them together, of every model and benchmark, are wrong with a chance of "
+        "at most 5 %. Undecided: a cheaper budget that is within the margin as measured, and not certified to be; the "
+        "last column says about how many problems like these would decide it. Saved is the share of an unconstrained "
+        "response's cost."
     )
     return table_of("budget_advice", "Which budget to set", caption, frame, name, saved)
 
@@ -208,8 +211,7 @@ def under_limit(under: pl.DataFrame, unit: str) -> ReportTable | None:
 def within_points(within: pl.DataFrame, unit: str) -> ReportTable | None:
     """The cheapest budget, in `unit`, that gives up at most so many points. None without unconstrained responses."""
     name = "difference from unlimited"
-    # Rounded up: it is shown to be within so many.
-    nearest = pl.format("none; nearest: {} (within {})", _RUN, (-1000 * pl.col("low")).ceil() / 10)
+    nearest = pl.format("none; nearest: {} (within {})", _RUN, _WITHIN)
     frame = _by_pick(within).select(
         *("benchmark", "model"),
         **{"points given up, at most": "points"},
@@ -219,9 +221,9 @@ def within_points(within: pl.DataFrame, unit: str) -> ReportTable | None:
         problems="num_problems",
     )
     caption = (
-        "The budget to set for each number of points: the cheapest that is shown to be at most so many below responses "
-        "without a limit, as in “Which budget to set”. If none is so near, the budget that comes nearest, and how many "
-        "points it is shown to be within. The bounds are one-sided, 95 % each."
+        "The budget to set for each number of points: the cheapest that is certified to be at most so many below "
+        "responses without a limit, as in “Which budget to set”. If none is so near, the budget that comes nearest, "
+        "and how many points it is certified to be within."
     )
     return table_of("cheapest_within_points", "The cheapest within so many points", caption, frame, name)
 

@@ -8,7 +8,7 @@ import polars as pl
 
 from elastic_core.statistics.cost import TOKENS, CostModel, cell_costs, on_frontier
 from elastic_core.statistics.estimates import without_seed
-from elastic_core.statistics.which_budget import WITHIN
+from elastic_core.statistics.which_budget import NonInferiority
 from elastic_core.trajectory import CELL
 from reports.content import ReportParameters, ReportTable
 from reports.tables import CI, PLACE, estimate, readable, table_of
@@ -89,7 +89,7 @@ def frontier(priced: pl.DataFrame, advised: pl.DataFrame, unit: str) -> ReportTa
     """The cells on the frontier (`priced`), cheapest first, and which of them are `advised`. None of a single cell."""
     if priced.height < 2:
         return None
-    mark = advised.filter(pl.col("verdict").is_in(WITHIN)).select(*CELL, advised=pl.lit("yes"))
+    mark = advised.filter(verdict=NonInferiority.CERTIFIED).select(*CELL, advised=pl.lit("yes"))
     cells = priced.filter("frontier").join(mark, on=CELL, nulls_equal=True, how="left")
     frame = cells.sort("benchmark", "cost").select(
         *("benchmark", "model"),

@@ -5,23 +5,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elastic_core.statistics.certificates import MARGINS
 from elastic_core.statistics.cost import TOKENS, best_under, round_limits
-from elastic_core.statistics.which_budget import MARGINS, WITHIN, budget_advice, cheapest_within, judged
+from elastic_core.statistics.which_budget import NonInferiority, budget_advice, cheapest_within, judged
 from reports.summary import cell_problems
 from reports.tables.budgets import side_by_side, within_points
+from tests.known_truth import advisable
 from tests.unit.test_report_summary import make_rows
 
 
 @pytest.fixture(scope="module")
 def problems() -> pl.DataFrame:
-    return cell_problems(make_rows(benchmarks=["hard"], num_problems=40))
+    return advisable(make_rows(benchmarks=["hard"], num_problems=40))
 
 
-def test_the_cheapest_within_a_margin_is_shown_to_be_and_none_that_is_cheaper(problems: pl.DataFrame) -> None:
+def test_the_cheapest_within_a_margin_is_certified_to_be_and_none_that_is_cheaper(problems: pl.DataFrame) -> None:
     advice = budget_advice(problems)
-    for row in cheapest_within(advice, problems).filter(pl.col("verdict").is_in(WITHIN)).iter_rows(named=True):
+    for row in cheapest_within(advice, problems).filter(verdict=NonInferiority.CERTIFIED).iter_rows(named=True):
         of_model = advice.filter(model=row["model"])
-        assert row["verdict"] == "certified" or row["low"] >= -row["margin"]
+        assert row["within"] <= row["margin"]
         alike = judged(of_model.filter(strategy="separate"), row["margin"]).filter(verdict=row["verdict"])
         assert alike["cost"].min() == row["cost"]
 
@@ -30,20 +32,20 @@ def test_where_none_is_shown_the_nearest_miss_stands_for_it(problems: pl.DataFra
     advice = budget_advice(problems)
     picks = cheapest_within(advice, problems, margins=[1e-6])
     assert picks["verdict"].unique().to_list() == ["undecided"]
-    nearest = advice.filter(strategy="separate").group_by("model").agg(pl.col("low").max()).sort("model")
-    assert picks.sort("model")["low"].to_list() == nearest["low"].to_list()
+    nearest = advice.filter(strategy="separate").group_by("model").agg(pl.col("within").min()).sort("model")
+    assert picks.sort("model")["within"].to_list() == nearest["within"].to_list()
 
 
 def test_a_wider_margin_is_never_dearer(problems: pl.DataFrame) -> None:
-    picks = cheapest_within(budget_advice(problems), problems).filter(pl.col("verdict").is_in(WITHIN))
+    picks = cheapest_within(budget_advice(problems), problems).filter(verdict=NonInferiority.CERTIFIED)
     for of_model in picks.partition_by("model", "verdict"):
         assert of_model["margin"].is_in(MARGINS).all()
         assert of_model.sort("margin")["cost"].is_sorted(descending=True)
 
 
 def test_margins_with_the_same_pick_are_one_line(problems: pl.DataFrame) -> None:
-    within = cheapest_within(budget_advice(problems).with_columns(low=pl.lit(-0.03)), problems)
-    assert within.filter(model="base")["verdict"].to_list() == ["undecided", "undecided", "holds", "holds"]
+    within = cheapest_within(budget_advice(problems).with_columns(within=pl.lit(0.03)), problems)
+    assert within.filter(model="base")["verdict"].to_list() == ["undecided", "undecided", "certified", "certified"]
     whole = within_points(within, "tokens")
     assert whole is not None
     assert whole.frame.filter(model="base")["points given up, at most"].to_list() == ["1 or 2", "5 or 10"]
@@ -54,7 +56,7 @@ def test_margins_with_the_same_pick_are_one_line(problems: pl.DataFrame) -> None
 
 
 def test_without_responses_without_a_limit_nothing_is_picked() -> None:
-    limited = cell_problems(make_rows(benchmarks=["hard"], strategies=["separate"], num_problems=5))
+    limited = advisable(make_rows(benchmarks=["hard"], strategies=["separate"], num_problems=5))
     assert cheapest_within(budget_advice(limited), limited).is_empty()
 
 

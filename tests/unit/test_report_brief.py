@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 
 from elastic_core.data.problems import Problem
+from elastic_core.rewards.truth import guesses
 from elastic_core.statistics.which_budget import choose_budgets
-from reports.build import guesses
 from reports.content import Setting
 from reports.page import command
 from reports.summary import cell_problems, summarize
@@ -57,7 +57,7 @@ CELLS, PROBLEMS = summarize(ROWS), cell_problems(ROWS)
 
 
 def to_set(found: pl.DataFrame) -> tuple[list[Setting], str]:
-    chosen = settings(choose_budgets(found, PROBLEMS), CELLS, "trained", 0.02, "tokens processed")
+    chosen = settings(choose_budgets(found, PROBLEMS), found, CELLS, "trained", 0.02, "tokens processed")
     return chosen, brief(PROBLEMS, chosen, [])[1]
 
 
@@ -72,7 +72,7 @@ def test_what_to_set_is_the_cheapest_budget_that_a_server_keeps_and_that_is_show
     assert command(setting, "evaluate", {"trained": "http://host:8000/v1#model"}) == "", "it is served already"
     cell = CELLS.filter(model="trained", strategy="separate").row(0, named=True)
     assert setting.told.startswith(f"{100 * cell['avg_at_k']:.1f} [")
-    assert "-0.4 [-1.5, +0.7] points" in setting.told
+    assert "-0.4 [-1.5, +0.7] points from unlimited, certified to be at most 1.5 below" in setting.told
     assert "tokens processed 93, 28 [25, 31] %" in setting.told and "(20 problems × 4 samples)" in setting.told
 
 
@@ -87,7 +87,9 @@ def test_where_nothing_is_shown_nothing_is_set(columns: dict[str, object]) -> No
 def test_a_budget_for_one_benchmark_is_not_offered_for_another() -> None:
     rows = EVERYWHERE
     found = pl.concat([advice(), advice(benchmark="easy", verdict="fails")])
-    chosen = settings(choose_budgets(found, cell_problems(rows)), summarize(rows), "trained", 0.02, "tokens processed")
+    chosen = settings(
+        choose_budgets(found, cell_problems(rows)), found, summarize(rows), "trained", 0.02, "tokens processed"
+    )
     assert [each.budget is None for each in chosen] == [True, False]
     sentence = brief(cell_problems(rows), chosen, [])[1]
     assert "48+32 for tasks like hard" in sentence and sentence.endswith("; for easy none is advised.")

@@ -20,6 +20,7 @@ from reports.summary import cell_problems, report_rows, summarize
 from reports.tables import ACCURACY, PUBLISHED, comparisons, everything, published
 from reports.tables import budgets as budget_tables
 from reports.tables import costs as cost_tables
+from tests.known_truth import advisable
 from tests.unit.test_report_summary import make_rows
 
 UNRATED, NOTHING = RATINGS.to_frame(), PUBLISHED.to_frame()
@@ -200,7 +201,7 @@ def test_the_advice_is_the_cheapest_budget_that_holds_with_its_cost_and_its_tail
     rows = make_rows(strategies=["separate", "unconstrained"], budgets=[16, 48], num_problems=300).with_columns(
         score=pl.lit(0.9)
     )
-    problems = cell_problems(rows)
+    problems = advisable(rows)
     found = budget_advice(problems)
     chosen = advised_budgets(found, choose_budgets(found, problems))
     costs = cell_costs(report_rows(rows.lazy()).collect(), TOKENS)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.statistics.intervals import Estimate, paired_interval, problems_needed, simultaneous
-from elastic_core.statistics.which_budget import NonInferiority
+from reports.content import Verdict
 
 MARGIN = 0.02
 
@@ -37,14 +37,14 @@ def together(differences: np.ndarray, families: int = 1) -> list[Estimate]:
     return simultaneous([column[None] for column in differences.T], [1] * differences.shape[1], families)
 
 
-def judged(differences: np.ndarray) -> list[NonInferiority]:
+def judged(differences: np.ndarray) -> list[Verdict]:
     return [verdict(one) for one in together(differences)]
 
 
-def verdict(one: Estimate) -> NonInferiority:
+def verdict(one: Estimate) -> Verdict:
     if one.low >= -MARGIN:
-        return NonInferiority.HOLDS
-    return NonInferiority.FAILS if one.high < -MARGIN else NonInferiority.UNDECIDED
+        return Verdict.HOLDS
+    return Verdict.FAILS if one.high < -MARGIN else Verdict.UNDECIDED
 
 
 @pytest.mark.parametrize("repeats", [60, pytest.param(400, marks=pytest.mark.slow)])
@@ -55,7 +55,7 @@ def test_a_budget_that_is_never_within_the_margin_is_named_in_hardly_any_sweep(s
     named = lucky = 0
     for _ in range(repeats):
         differences = sweep(random, truth, 30, 8, shared)
-        named += NonInferiority.HOLDS in judged(differences)
+        named += Verdict.HOLDS in judged(differences)
         lucky += bool((differences.mean(axis=0) >= -MARGIN).any())
     assert lucky / repeats > 0.3
     assert named / repeats <= 0.05
@@ -64,20 +64,20 @@ def test_a_budget_that_is_never_within_the_margin_is_named_in_hardly_any_sweep(s
 def test_enough_problems_tell_what_holds_from_what_fails() -> None:
     differences = sweep(np.random.default_rng(0), np.array([-0.3, -0.1, 0, 0]), 2000, 8, 0.9)
     assert judged(differences) == [
-        NonInferiority.FAILS,
-        NonInferiority.FAILS,
-        NonInferiority.HOLDS,
-        NonInferiority.HOLDS,
+        Verdict.FAILS,
+        Verdict.FAILS,
+        Verdict.HOLDS,
+        Verdict.HOLDS,
     ]
 
 
 def test_the_problems_that_are_needed_do_decide() -> None:
     random, truth = np.random.default_rng(1), np.array([0.0, -0.1])
     (better, _) = together(sweep(random, truth, 40, 8, 0.95))
-    assert verdict(better) == NonInferiority.UNDECIDED
+    assert verdict(better) == Verdict.UNDECIDED
     needed = int(problems_needed(better.mean + MARGIN, (better.high - better.low) / 2, 0.0, 40))
     assert 40 < needed < 20_000
-    assert judged(sweep(random, truth, 2 * needed, 8, 0.95))[0] == NonInferiority.HOLDS
+    assert judged(sweep(random, truth, 2 * needed, 8, 0.95))[0] == Verdict.HOLDS
 
 
 def test_at_the_margin_itself_no_number_of_problems_decides() -> None:
@@ -86,7 +86,7 @@ def test_at_the_margin_itself_no_number_of_problems_decides() -> None:
 
 def test_one_problem_decides_nothing() -> None:
     (one,) = together(np.zeros((1, 1)))
-    assert (one.low, one.high, verdict(one)) == (-1, 1, NonInferiority.UNDECIDED)
+    assert (one.low, one.high, verdict(one)) == (-1, 1, Verdict.UNDECIDED)
 
 
 scores = st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0]), min_size=6, max_size=6)

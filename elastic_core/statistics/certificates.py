@@ -1,0 +1,146 @@
+"""How far below unlimited thinking a budget may be: a promise for each budget of a table, all of them together.
+
+The candidates are fixed before the table is seen: a server's budgets, and stop rules of 2 and of 3 answers in a row, in
+chains from the one that thinks longest down. Each is tested by betting (`elastic_core.statistics.betting`), a chain up
+to its first failure (fixed sequence: Maurer, Hothorn and Lehmacher 1995), every chain of every model and benchmark at
+an equal share of the level (Bonferroni). Both together are a closed procedure (Bretz, Maurer, Brannath and Posch 2009):
+that anything promised of any of them is false has a chance of at most the level, whatever the losses look like, however
+the choice among the promised is made, and however often one looks while problems are added in the order of the sweep or
+samples to each of them. It holds for problems like these: exchangeable with those of the same benchmark.
+
+Of a model that was trained with several seeds it is a promise of the recipe: what seeds add to the bound is Student's t
+of the seeds' own means, as in every interval (`with_seeds`). With one seed it is a promise of that one training.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from elastic_core.statistics.betting import largest_capital
+from elastic_core.statistics.budgets import comparable
+from elastic_core.statistics.estimates import FREE, paired_scores, seed_keys
+from elastic_core.statistics.intervals import LEVEL, t_upper
+from elastic_core.stop_rule import ADAPTIVE, StopRule
+from elastic_core.sweep.grid import problem_digest
+from elastic_core.trajectory import BUDGET, CELL
+
+MARGIN = 0.02  # How far below unconstrained accuracy a budget may be, unless told otherwise: two points.
+MARGINS = (0.01, 0.02, 0.05, 0.1)  # Of `cheapest_within`, in [0, 1].
+SERVED = "separate"  # The strategy that a server keeps budgets by.
+SERVABLE = pl.col("strategy").eq(SERVED) | pl.col("strategy").str.starts_with(ADAPTIVE)
+"""Budgets and stop rules that a server keeps."""
+_PLACE = ["model", "benchmark"]
+_TRIED = (*np.arange(1, 20) / 200, *np.arange(4, 21) / 40)  # Margins: half a point apart, from 10 points on 2.5.
+_UNLIMITED = 2**30  # More tokens than any budget has.
+
+
+def with_looks(problems: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    """A problem table by cells with what promises rest on: `looks`, the mean scores of the first 1, 2, 4 … samples;
+    `cut`, the share of responses that a limit ended; `cap`, the tokens of the longest of these, null without.
+
+    Args:
+        rows: that the table is of, with score, `cut` and output_tokens.
+    """
+    most = int(problems["num_samples"].max() or 1)  # type: ignore[arg-type]
+    first = {
+        str(number): pl.when(pl.len() >= number).then(pl.col("score").sort_by("sample").head(number).mean())
+        for number in (2**power for power in range(most.bit_length()))
+    }
+    known = rows.filter(SERVABLE | pl.col("strategy").eq(FREE))
+    found = known.group_by(*CELL, *seed_keys(rows), "problem").agg(
+        **first, cut=pl.col("cut").mean(), cap=pl.col("output_tokens").filter(pl.col("cut")).max()
+    )
+    if seed_keys(rows):
+        found = found.group_by(*CELL, "problem").agg(pl.col(*first, "cut").mean(), pl.col("cap").max())
+    looks = found.select(*CELL, "problem", "cut", "cap", looks=pl.concat_list(*first).list.drop_nulls())
+    return problems.join(looks, on=[*CELL, "problem"], nulls_equal=True, maintain_order="left")
+
+
+class Candidate(NamedTuple):
+    """A budget or stop rule and the responses without a limit to hold it against, on the same problems; the chain that
+    it is tested in, and its place there: the one that thinks longest has the largest."""
+
+    side: pl.DataFrame
+    free: pl.DataFrame
+    chain: str
+    place: int
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return tuple(self.side[name][0] for name in CELL)
+
+
+def candidates(problems: pl.DataFrame) -> list[list[Candidate]]:
+    """Those of each model and benchmark that has responses without a limit, from a problem table by cells."""
+    found = []
+    for cells in problems.filter(SERVABLE | pl.col("strategy").eq(FREE)).partition_by(_PLACE):
+        sides = comparable(cells, *CELL)
+        free = next((side for side in sides if side["strategy"][0] == FREE), None)
+        if free is not None and len(sides) > 1:
+            found.append([Candidate(side, free, *_chain(side)) for side in sides if side is not free])
+    return found
+
+
+def _chain(side: pl.DataFrame) -> tuple[str, int]:
+    strategy, think, solution = (side[name][0] for name in ("strategy", *BUDGET))
+    if strategy.startswith(ADAPTIVE) and think is None:
+        rule = StopRule.parse(strategy)
+        return f"{ADAPTIVE} {rule.agree}", next(rule.rungs(None))
+    think, solution = (_UNLIMITED if limit is None else limit for limit in (think, solution))
+    return strategy, (think + solution) * _UNLIMITED + think
+
+
+def num_chains(found: list[list[Candidate]]) -> int:
+    """Of all models and benchmarks: what the level is shared between."""
+    return sum(len({each.chain for each in there}) for there in found)
+
+
+def certificates(problems: pl.DataFrame, margin: float = MARGIN, level: float = LEVEL) -> pl.DataFrame:
+    """How far below responses without a limit each candidate of a problem table `with_looks` is at most.
+
+    All rows hold together but for a chance of `level`. Columns: `CELL`; within, in (0, 1], of accuracy, 1 where nothing
+    is shown; problems_needed, about how many problems like these would show that it is within `margin` (null: no number
+    would). One row per candidate.
+    """
+    found = candidates(problems)
+    level /= max(1, num_chains(found))
+    margins = np.unique([*_TRIED, margin])
+    shown = [_shown(there, margins, margin, level) for there in found]
+    schema = {name: problems.schema[name] for name in CELL} | {"within": pl.Float64, "problems_needed": pl.Float64}
+    return pl.concat([pl.DataFrame(schema=schema), *(pl.DataFrame(rows, schema, orient="row") for rows in shown)])
+
+
+def _shown(there: list[Candidate], margins: np.ndarray, margin: float, level: float) -> list[tuple[object, ...]]:
+    """Rows of `certificates`, of one model and benchmark, each test at `level`."""
+    free = there[0].free
+    sides = [each["looks"] for each in (free, *(one.side for one in there))]
+    num_looks = min(len(scores) for side in sides for scores in side)
+    order = np.argsort([problem_digest(free["benchmark"][0], str(name)) for name in free["problem"]])
+    without, *limited = (np.array(side.list.head(num_looks).to_list())[order].T for side in sides)
+    capital = largest_capital(without - np.array(limited), margins, level)
+    passed = np.logical_and.accumulate((capital >= -np.log(level))[:, ::-1], axis=1)[:, ::-1]
+    found: list[tuple[object, ...]] = []
+    reached: dict[str, tuple[float, float]] = {}
+    for each, grown, enough in sorted(zip(there, capital, passed, strict=True), key=lambda one: -one[0].place):
+        values, _ = paired_scores(each.free, each.side)
+        loss, seeds = float(values.mean()), _of_seeds(values, level)
+        bound = float(margins[enough.argmax()]) if enough.any() else 1.0
+        bound = min(1.0, loss + float(np.hypot(max(0.0, bound - loss), seeds))) if seeds else bound
+        # The margin that problems alone must be within, so that it is kept with seeds.
+        room = (margin - loss) ** 2 - seeds**2 if margin > loss else -1.0
+        rate = grown[max(0, np.searchsorted(margins, loss + room**0.5 + 1e-9) - 1)] if room > 0 else 0.0
+        needed = np.ceil(len(order) * -np.log(level) / rate) if rate > 0 else np.inf
+        before = reached.get(each.chain, (0.0, 0.0))
+        reached[each.chain] = bound, needed = max(bound, before[0]), max(needed, before[1])
+        found.append((*each.key, bound, needed if np.isfinite(needed) else None))
+    return found
+
+
+def _of_seeds(values: np.ndarray, level: float) -> float:
+    """What training seeds add to a one-sided bound of the mean of values of shape (seeds, problems)."""
+    if len(values) < 2:
+        return 0.0
+    return t_upper(len(values) - 1, level) * float(values.mean(axis=1).std(ddof=1)) / len(values) ** 0.5
