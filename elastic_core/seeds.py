@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from elastic_core.strategies import Generate
 
 
+def problem_digest(benchmark: str, problem: str) -> str:
+    """What problems are put in order by: it knows nothing of them but their names, nor of a sweep's seed."""
+    return hashlib.blake2b(f"{benchmark}\0{problem}".encode(), digest_size=8).hexdigest()
+
+
 def sample_seed(seed: int, benchmark: str, problem: str, number: int) -> int:
     """The seed of a sample from the sweep's. It is the same in every cell, so cells of one sample draw the same thought
     and their differences are paired. Non-negative, below 2**63."""

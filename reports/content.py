@@ -260,10 +260,10 @@ class Setting:
     benchmark: str
     model: str
     margin: str
-    unlimited: str = "unlimited thinking"
     told: str = ""
     budget: Budget | None = None
     reason: str = ""
+    unlimited: str = "unlimited thinking"
 
 
 @dataclass(frozen=True)

@@ -293,7 +293,7 @@ def settings(
         if isinstance(row, Reason):
             reason = str(row).replace("the margin", points).replace("unlimited thinking", unlimited)
             told = f"no budget is advised: {reason}"
-            found.append(Setting(benchmark, model, points, unlimited, told, reason=reason))
+            found.append(Setting(benchmark, model, points, told, reason=reason, unlimited=unlimited))
             continue
         cell = summary.filter([pl.col(name).eq_missing(pl.lit(row[name])) for name in CELL]).row(0, named=True)
         budget = Budget(row["think_budget"], row["solution_budget"])
@@ -306,7 +306,7 @@ def settings(
             f"{unit} {row['cost']:,.0f}, {saved} % less than without a limit "
             f"({cell['num_problems']} problems × {cell['num_samples']} samples)"
         )
-        found.append(Setting(benchmark, model, points, unlimited, told, budget))
+        found.append(Setting(benchmark, model, points, told, budget, unlimited=unlimited))
     return found
 
 

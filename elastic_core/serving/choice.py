@@ -177,7 +177,7 @@ def _on_each(problems: pl.DataFrame, margin: float, level: float) -> pl.DataFram
     """`certificates` on every benchmark, for all of them together. That it is within the margin on one of them may be
     false as often as is allowed: it is only promised where it holds on the others as well (Berger 1982)."""
     by_benchmark = problems.with_columns(benchmark="of", problem="asks")
-    found = certificates(by_benchmark, margin, level * problems["of"].n_unique())
+    found = certificates(by_benchmark, margin, level * problems["of"].n_unique(), tried=())
     worst = found.group_by("model", *_CELL).agg(pl.col("within").max(), _all_there("problems_needed").max())
     return worst.with_columns(benchmark=pl.lit(_ALL))
 

@@ -14,17 +14,18 @@ of the seeds' own means, as in every interval (`with_seeds`). With one seed it i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
+from elastic_core.seeds import problem_digest
 from elastic_core.statistics.betting import largest_capital
 from elastic_core.statistics.budgets import comparable
 from elastic_core.statistics.estimates import FREE, paired_scores, seed_keys
 from elastic_core.statistics.intervals import LEVEL, t_upper
 from elastic_core.stop_rule import ADAPTIVE, StopRule
-from elastic_core.sweep.grid import problem_digest
 from elastic_core.trajectory import BUDGET, CELL
 
 MARGIN = 0.02  # How far below unconstrained accuracy a budget may be, unless told otherwise: two points.
@@ -33,7 +34,7 @@ SERVED = "separate"  # The strategy that a server keeps budgets by.
 SERVABLE = pl.col("strategy").eq(SERVED) | pl.col("strategy").str.starts_with(ADAPTIVE)
 """Budgets and stop rules that a server keeps."""
 _PLACE = ["model", "benchmark"]
-_TRIED = (*np.arange(1, 20) / 200, *np.arange(4, 21) / 40)  # Margins: half a point apart, from 10 points on 2.5.
+TRIED = (*np.arange(1, 20) / 200, *np.arange(4, 21) / 40)  # Margins: half a point apart, from 10 points on 2.5.
 _UNLIMITED = 2**30  # More tokens than any budget has.
 
 
@@ -98,8 +99,11 @@ def num_chains(found: list[list[Candidate]]) -> int:
     return sum(len({each.chain for each in there}) for there in found)
 
 
-def certificates(problems: pl.DataFrame, margin: float = MARGIN, level: float = LEVEL) -> pl.DataFrame:
-    """How far below responses without a limit each candidate of a problem table `with_looks` is at most.
+def certificates(
+    problems: pl.DataFrame, margin: float = MARGIN, level: float = LEVEL, tried: Sequence[float] = TRIED
+) -> pl.DataFrame:
+    """How far below responses without a limit each candidate of a problem table `with_looks` is at most, of `margin`
+    and the margins `tried`.
 
     All rows hold together but for a chance of `level`. Columns: `CELL`; within, in (0, 1], of accuracy, 1 where nothing
     is shown; problems_needed, about how many problems like these would show that it is within `margin` (null: no number
@@ -107,7 +111,7 @@ def certificates(problems: pl.DataFrame, margin: float = MARGIN, level: float = 
     """
     found = candidates(problems)
     level /= max(1, num_chains(found))
-    margins = np.unique([*_TRIED, margin])
+    margins = np.unique([*tried, margin])
     shown = [_shown(there, margins, margin, level) for there in found]
     schema = {name: problems.schema[name] for name in CELL} | {"within": pl.Float64, "problems_needed": pl.Float64}
     return pl.concat([pl.DataFrame(schema=schema), *(pl.DataFrame(rows, schema, orient="row") for rows in shown)])

@@ -7,7 +7,6 @@ number of problems is a subset of a larger one, and raising the number keeps the
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -17,6 +16,7 @@ import polars as pl
 
 from elastic_core.budget import Budget
 from elastic_core.errors import nearest
+from elastic_core.seeds import problem_digest
 from elastic_core.statistics.estimates import without_seed
 from elastic_core.stop_rule import ADAPTIVE, StopRule
 from elastic_core.strategies import STRATEGIES
@@ -139,10 +139,6 @@ def _size(cell: Cell) -> tuple[bool, float, float, float, bool]:
     think, solution = (inf if limit is None else limit for limit in (cell.budget.think, cell.budget.solution))
     strategy = STRATEGIES[cell.strategy]
     return strategy.reads is None, think + solution, think, solution, strategy.roles == ("policy",)
-
-
-def problem_digest(benchmark: str, problem: str) -> str:
-    return hashlib.blake2b(f"{benchmark}\0{problem}".encode(), digest_size=8).hexdigest()
 
 
 def first_ids(benchmark: str, ids: Iterable[str], num: int | None) -> set[str]:

@@ -24,8 +24,8 @@ import polars as pl
 from elastic_core.data.problems import Problem
 from elastic_core.models.special_tokens import FINAL_ANSWER_AFTER, FINAL_ANSWER_BEFORE
 from elastic_core.rewards.truth import GradeStatus, MathTruth
+from elastic_core.seeds import problem_digest
 from elastic_core.statistics.estimates import sampled_tokens
-from elastic_core.sweep.grid import problem_digest
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
 
 _NUMBERS = (

@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
-from tests.bench import results
-from tests.bench.coverage_settings import Kind, Setting, kinds
+from tests.bench import coverage_advice, coverage_settings, results
+from tests.bench.coverage_settings import Kind, Setting
 from tests.known_truth import all_told
 
 AGAIN, WORST = 4, 3
@@ -73,7 +73,7 @@ def shown(figures: dict[str, dict[str, object]]) -> Table:
 
 def main(options: argparse.Namespace) -> int:
     figures: dict[str, dict[str, object]] = {}
-    for kind in kinds():
+    for kind in [*coverage_settings.kinds(), *coverage_advice.kinds()]:
         if any(name in kind.what for name in options.kind):
             figures[kind.what] = row(kind, options.draws)
             results.write("coverage", figures)

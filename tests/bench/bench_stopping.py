@@ -17,13 +17,13 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
+from elastic_core.seeds import problem_digest
 from elastic_core.statistics.cost import TOKENS
 from elastic_core.statistics.estimates import ratio_of_means, seeds_as_one
 from elastic_core.statistics.intervals import mean_interval, seed_half_widths, simultaneous, with_seeds
 from elastic_core.statistics.stop_frontier import RULED, fixed_costs, mixture, outcomes, rules_of
 from elastic_core.statistics.stopping import COLUMNS, Thoughts, fold, read_thoughts, stopped_scores, stopped_work
 from elastic_core.stop_rule import StopRule
-from elastic_core.sweep.grid import problem_digest
 from elastic_core.trajectory import KEY
 from reports.wording import with_bounds
 from tasks.records.tables import open_table, sound_rows

@@ -6,7 +6,6 @@ A draw gives whether the interval holds the truth, or whether nothing false is s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import product
 from typing import NamedTuple
 
@@ -20,8 +19,6 @@ from elastic_core.statistics.accuracy import mean_score, score_difference
 from elastic_core.statistics.budgets import differences_together, falls
 from elastic_core.statistics.estimates import FREE, by_seed
 from elastic_core.statistics.intervals import Estimate
-from elastic_core.statistics.which_budget import MARGIN, NonInferiority, budget_advice, choose_budgets
-from elastic_core.statistics.which_budget import judged as decided
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.stopping import next_samples, widest
 from reports.verdict import pairs_of
@@ -81,9 +78,6 @@ def kinds() -> list[Kind]:
         Kind("all pairs of a ladder", "8 rungs of 10 to 500 problems, sparse losses", list(all_pairs()), 0.3),
         Kind("falls", "1 to 16 lines of 8 equal rungs, 10 to 100 problems", list(all_falls()), 0.2),
         Kind("first sentence", "1 to 10 equal models, 1 to 9 benchmarks of 10 to 100 problems", list(sentences()), 0.4),
-        Kind("advice", f"{sizes}, 8 budgets of which none is within 2 points", list(advice(outside=8)), 0.3),
-        Kind("advice, larger budgets good", "the same, the larger half loses nothing", list(advice(outside=4)), 0.3),
-        Kind("certificates", "50, 100 and 500 problems, 3 and 5 points, budgets and 16 rules", list(promises())),
         Kind("accuracy of level high", "8 equal budgets, 30 and 100 problems, 1 to 16 samples", list(levels()), 0.2),
         Kind("`--until`", "30 and 100 problems, from 2 samples up to 64", list(until()), 0.3),
     ]  # fmt: skip
@@ -327,66 +321,6 @@ def sentences() -> Iterator[Setting]:
         yield Setting(f"{many}, {n} problems × {k}, {how}", draw)
 
 
-def advice(outside: int) -> Iterator[Setting]:
-    """Of eight budgets the smaller ones lose 2.1 points or more: none of these is advised."""
-    for n, k, thin in product(PROBLEMS, SAMPLES, (True, False)):
-        losses = np.append(np.linspace(0.1, 0.021, outside), np.zeros(8 - outside))
-
-        def draw(
-            random: np.random.Generator, n: int = n, k: int = k, thin: bool = thin, losses: np.ndarray = losses
-        ) -> Drawn:
-            free = random.random((n, k)) < (1.0 if thin else random.beta(2, 1, (n, 1)))
-            broken = losses if thin else losses / (2 / 3)
-            luck = random.random((n, 1) if thin else (n, k))
-            scores = [(free & (luck >= share)).mean(axis=1) for share in broken]
-            place: dict[str, object] = {"model": "base", "benchmark": "b"}
-            cells = ladder(scores, k, **place, strategy="separate")
-            unlimited = frame(
-                free.mean(axis=1), k, think_budget=None, solution_budget=None, **place, strategy=FREE,
-            ).select(cells.columns)  # fmt: skip
-            problems = pl.concat([cells, unlimited], how="vertical_relaxed")
-            tokens = pl.col("think_budget").fill_null(200).cast(pl.Float64)
-            problems = problems.with_columns(
-                output_tokens=tokens, input_tokens=pl.lit(10.0), cached_tokens=pl.lit(0.0), turns=pl.lit(1.0)
-            )
-            row = choose_budgets(budget_advice(problems), problems)["base", "b"]
-            return Drawn(not isinstance(row, dict) or losses[row["think_budget"] // 8 - 1] <= MARGIN)
-
-        yield Setting(f"{n} problems × {k}, {'problems broken outright' if thin else 'samples lost'}", draw)
-
-
-def promises() -> Iterator[Setting]:
-    """Tables of which it is true when no candidate is certified that loses more than the margin. Every candidate is as
-    near to it as can be told, where a promise is broken most often; losses are of whole problems or of single samples,
-    of their own or on one another's problems."""
-    for count, margin, losses, bad in product(
-        (50, 100, 500), (0.03, 0.05), ("whole problems", "samples", "both ways", "nested"), ("all", "all but one chain")
-    ):
-        name = f"{count} problems, {100 * margin:g} points, {losses}, {bad} bad"
-        yield Setting(name, partial(promise, count=count, margin=margin, losses=losses, bad=bad))
-
-
-def promise(random: np.random.Generator, count: int, margin: float, losses: str, bad: str) -> Drawn:
-    truth, rows = 1.01 * margin, []
-    shared = random.random(count)
-    for chain, longest in (("separate", 8), ("adaptive 2", 8), ("adaptive 3", 8)):
-        good = bad != "all" and chain == "adaptive 3"
-        for place in range(longest):
-            rate = 0.0 if good else truth
-            drawn = shared if losses == "nested" else random.random(count)
-            if losses == "samples":
-                found = random.binomial(4, rate, count) / 4
-            elif losses == "both ways":
-                found = (drawn < 0.1 + rate).astype(float) - (drawn > 0.9)
-            else:
-                found = (drawn < rate).astype(float)
-            rows.append((chain, place, found.tolist(), good))
-    advice = pl.DataFrame(rows, ["chain", "place", "losses", "good"], orient="row")
-    advice = advice.with_columns(model=pl.lit("m"), benchmark=pl.lit("b"), low=pl.lit(-1.0), high=pl.lit(1.0))
-    found = decided(advice, margin).filter(verdict=NonInferiority.CERTIFIED)
-    return Drawn(bool(found["good"].all()), np.nan)
-
-
 def levels() -> Iterator[Setting]:
     """Eight budgets that are equally good, and dearer one by one, without and with responses without a limit: the
     accuracy that `high` is published with."""
@@ -407,6 +341,7 @@ def levels() -> Iterator[Setting]:
                     "think_budget": 8 * (budget + 1) * limit, "solution_budget": SOLUTION * limit,
                     "prompt_tokens": 10, "think_tokens": 8 * (budget + 1), "solution_tokens": 4, "forced_tokens": 1,
                     "score": scores.ravel().astype(float), "strategy": np.where(budget < 8, "separate", FREE),
+                    "think_finish": "closed", "solution_finish": "stop",
                 }
             )  # fmt: skip
             rows = rows.with_columns(pl.col("think_budget", "solution_budget").fill_nan(None).cast(pl.Int32))
