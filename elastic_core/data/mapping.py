@@ -60,6 +60,12 @@ def aime(raw: pl.DataFrame) -> pl.DataFrame:
     return raw.select(ROW, id=name, question="problem", truth=integer.cast(pl.String))
 
 
+@reads("problem", "answer", year=pl.Int64(), aime_number=pl.Int64(), problem_number=pl.Int64())
+def aime_of_late(raw: pl.DataFrame) -> pl.DataFrame:
+    """Of `aime`, the contests from 2022 on: as many as a promise of a few points takes."""
+    return aime(raw.filter(pl.col("year") >= 2022))
+
+
 @reads("problem", "id", answer=pl.Int64())
 def aime25(raw: pl.DataFrame) -> pl.DataFrame:
     bad_rows(raw, ~pl.col("answer").is_between(0, 999), _AIME_RANGE)

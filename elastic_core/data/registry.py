@@ -69,6 +69,12 @@ _ENTRIES = (
     _math("aime-2024", "AIME 2024, both contests", rows=30, map=mapping.aime,
           **_rllm("test/math/aime.json", 38011,
                   "03fd341fee10fb71cf906be4eb3042081f314c4d16077489e41f9375085d20d2")),
+    _math("aime-2022-2024", "AIME 2022 to 2024; those before 2024 are in DeepScaleR too", rows=90,
+          map=mapping.aime_of_late, source=RLLM, licence="MIT", files=(
+              SourceFile("rllm/data/train/math/aime.json",
+                         "78f1b9bae6d00794b43e79a5842917f7ef4e355d9b705743c61f255f3c7c5d49", 1289048),
+              SourceFile("rllm/data/test/math/aime.json",
+                         "03fd341fee10fb71cf906be4eb3042081f314c4d16077489e41f9375085d20d2", 38011))),
     _math("aime-2025", "AIME 2025, both contests, without figures", rows=30, map=mapping.aime25,
           **_github(REASONFLUX, "ReasonFlux_v2/eval/dataset/AIME25/aime25_nofigures.jsonl", 12091,
                     "d8538a5a10c511a03558a2d6cef8d5a0e3012d0505a45c06f9caab715c966ca3")),

@@ -16,7 +16,7 @@ from elastic_core.rewards import grade
 from elastic_core.rewards.truth import MathTruth, split_answers
 from tests.upstream import UPSTREAM, needs_upstream
 
-PRESENT = ["aime-1983-2023", "aime-2024", "aime-2025", "amc", "math500", "minerva"]
+PRESENT = ["aime-1983-2023", "aime-2022-2024", "aime-2024", "aime-2025", "amc", "math500", "minerva"]
 
 
 def upstream(name: str) -> pl.DataFrame:
@@ -49,7 +49,7 @@ def test_the_right_answer_is_graded_as_right(name: str) -> None:
 
 @needs_upstream
 def test_aime_answers_are_integers_without_leading_zeros() -> None:
-    for name in ("aime-1983-2023", "aime-2024", "aime-2025"):
+    for name in ("aime-1983-2023", "aime-2022-2024", "aime-2024", "aime-2025"):
         truths = upstream(name)["truth"]
         assert truths.str.contains(r"^(0|[1-9]\d{0,2})$").all()
     assert upstream("aime-2024").filter(id="2024-I-2")["truth"].item() == "25"  # upstream has "025"
