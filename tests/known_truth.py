@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -161,37 +161,40 @@ def not_a_number() -> str:
     return said(table().with_columns(score=pl.when(lost).then(float("nan")).otherwise("score")))
 
 
+def sweep_of(directory: Path, rows: pl.DataFrame, questions: Sequence[str], grader: str = "math") -> Path:
+    """The table of a sweep of base on `hard`, with the data that it was drawn from; problems are 000, 001 and so on."""
+    preset = directory / "runs" / "mine"
+    data = preset / "data" / "d1" / "hard.parquet"
+    stage = preset / "sweep" / "s1"
+    data.parent.mkdir(parents=True)
+    problems = [
+        {
+            "data_source": "hard",
+            "ability": "math",
+            "reward_model": {"style": "rule", "ground_truth": "2"},
+            "extra_info": {"split": "test", "index": 0, "grader": grader, "id": f"{i:03}"},
+            "prompt": [{"role": "user", "content": question}],
+        }
+        for i, question in enumerate(questions)
+    ]
+    pl.DataFrame(problems, schema=VERL_SCHEMA).write_parquet(data)
+    data.with_name("manifest.json").write_text(json.dumps({"datasets": {"hard": {"rows": len(questions)}}}))
+    benchmarks = {"hard": hash_files([data])}
+    store = TrajectoryStore(stage / "table")
+    with store.writing(Manifest({"base": "b"}, {}, benchmarks, {})):
+        store.append(rows)
+    request = {"models": ["base"], "strategies": ["separate"], "budgets": ["16+32"], "samples": 4}
+    (stage / "inputs.json").write_text(json.dumps({"inputs": {"benchmarks": benchmarks}, "request": request}))
+    return stage / "table"
+
+
 def copied_problems() -> str:
     """Ten questions, each under ten names: 100 rows of data, and a sweep of them."""
+    rows = table(10).filter(model="base")
+    names = (pl.format("0{}{}", pl.lit(i), pl.col("problem").str.slice(-1)) for i in range(10))
+    copies = pl.concat([rows.with_columns(problem=name) for name in names])
     with tempfile.TemporaryDirectory() as directory:
-        preset = Path(directory) / "runs" / "copies"
-        data = preset / "data" / "d1" / "hard.parquet"
-        stage = preset / "sweep" / "s1"
-        data.parent.mkdir(parents=True)
-        problems = [
-            {
-                "data_source": "hard",
-                "ability": "math",
-                "reward_model": {"style": "rule", "ground_truth": "2"},
-                "extra_info": {"split": "test", "index": 0, "grader": "math", "id": f"{i:03}"},
-                "prompt": [{"role": "user", "content": f"1 + {i % 10}?"}],
-            }
-            for i in range(100)
-        ]
-        pl.DataFrame(problems, schema=VERL_SCHEMA).write_parquet(data)
-        data.with_name("manifest.json").write_text(json.dumps({"datasets": {"hard": {"rows": 100}}}))
-        benchmarks = {"hard": hash_files([data])}
-        store = TrajectoryStore(stage / "table")
-        with store.writing(Manifest({"base": "b"}, {}, benchmarks, {})):
-            rows = table(10).filter(model="base")
-            copies = [
-                rows.with_columns(problem=pl.format("0{}{}", pl.lit(i), pl.col("problem").str.slice(-1)))
-                for i in range(10)
-            ]
-            store.append(pl.concat(copies))
-        request = {"models": ["base"], "strategies": ["separate"], "budgets": ["16+32"], "samples": 4}
-        (stage / "inputs.json").write_text(json.dumps({"inputs": {"benchmarks": benchmarks}, "request": request}))
-        sources = report_sources(stage / "table", {})
+        sources = report_sources(sweep_of(Path(directory), copies, [f"1 + {i % 10}?" for i in range(100)]), {})
         counted = sources.rows.select("problem").unique().collect().height
         return f"{first_screen(sources)} ({counted} problems counted)"
 

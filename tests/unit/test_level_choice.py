@@ -17,7 +17,7 @@ from elastic_core.statistics.which_budget import Reason, budget_advice, choose_b
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.trajectory import SCHEMA
 from tests.elastic_command import elastic_here
-from tests.known_truth import advisable
+from tests.known_truth import advisable, sweep_of
 from tests.unit.test_report_summary import make_rows
 
 
@@ -296,6 +296,19 @@ def test_high_may_be_certified_on_another_table() -> None:
     assert not isinstance(found.rule, Reason) and found.levels["high"].think == 64
     worse = make_table([cells[0], Measured(64, 0.5, 90), *cells[2:]], 400)
     assert choose_levels(small, 0.05, calibration=worse).levels["high"].think == 128
+
+
+def test_a_model_that_guesses_has_no_level_that_is_advised(tmp_path: Path) -> None:
+    """Of multiple choice one in four is right by guessing, in a report as here; of other problems none is."""
+    rows = make_rows(["base"], ["hard"], ["separate", "unconstrained"], [16, 64], num_problems=400, num_samples=2)
+    rows = rows.with_columns(score=(pl.col("problem").cast(pl.Int32) % 4 == 0).cast(pl.Float64))
+    for grader, says in (
+        ("choice", "not shown to be better than guessing"),
+        ("math", "certified, with 95 % confidence"),
+    ):
+        table = sweep_of(tmp_path / grader, rows, [f"{i}?" for i in range(400)], grader)
+        done = elastic_here("budgets", "--from", str(table), "--output", str(tmp_path / "x.json"), runs=tmp_path)
+        assert done.returncode == 0 and says in done.stdout.replace("\n", " "), done.stdout
 
 
 def test_a_rule_becomes_a_level_where_it_is_the_cheapest_that_is_certified() -> None:
