@@ -1,9 +1,10 @@
 """What the paper leads us to expect, held against the table: each expectation with a verdict and its evidence.
 
-Verdicts rest on the paired interval of a difference. A direction is met, or a tolerance kept, when the whole interval
-lies on its side of the bound (a test of superiority or non-inferiority); the size of an effect whose direction is shown
-is met when the estimate reaches it. Either is missed when the whole interval misses it, and undecided between. Thinking
-budgets are sorted into thirds of the limited budgets that the compared cells share: tight, middle, wide.
+Verdicts rest on the paired interval of a difference. What is expected holds when the whole interval lies on its side of
+the bound (a test of superiority or non-inferiority), does not hold when the whole interval misses it, and is undecided
+between. The size of an effect whose direction is shown, when only the estimate reaches it, holds as measured: a true
+size just below is measured as reached half of the time. Thinking budgets are sorted into thirds of the limited budgets
+that the compared cells share: tight, middle, wide.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _SEPARATE_OF_BOTH = "separate budgeting of both models at a common budget"
 
 
 class Criterion(NamedTuple):
-    """An estimate, the least that is expected of it, and whether the whole interval has to lie above that."""
+    """An estimate, the least that is expected of it, and whether the whole interval has to lie above that; of what has
+    not to, it is told whether the interval does (holds) or the estimate alone (holds as measured)."""
 
     estimate: Estimate
     bound: float = 0.0
@@ -40,8 +42,9 @@ class Criterion(NamedTuple):
     def verdict(self) -> Verdict:
         if self.estimate.high < self.bound:
             return Verdict.FAILS
-        met = self.estimate.low > self.bound if self.whole else self.estimate.mean >= self.bound
-        return Verdict.HOLDS if met else Verdict.UNDECIDED
+        if self.estimate.low > self.bound:
+            return Verdict.HOLDS
+        return Verdict.UNDECIDED if self.whole or self.estimate.mean < self.bound else Verdict.MEASURED
 
     @property
     def num_problems(self) -> float:
@@ -209,8 +212,8 @@ def separate_leads(rows: pl.DataFrame, benchmark: str, model: str) -> Claim:
 def rises_with_budget(rows: pl.DataFrame, benchmark: str, model: str) -> Claim:
     """Accuracy is linear in the logarithm of the thinking budget, as far as the budgets' means do not refute it."""
     statement = (
-        f"Separate budgeting: accuracy of {model} rises with log2 t from t = {MIN_LAW_BUDGET} up, on a line that lack "
-        f"of fit does not refute (p {LEVEL:g} or more)"
+        f"Separate budgeting: accuracy of {model} rises with log2 t from t = {MIN_LAW_BUDGET} up, on a line, which "
+        f"lack of fit refutes at p below {LEVEL:g}"
     )
     law = log_law(cells_of(rows, model))
     if law is None:
@@ -219,7 +222,7 @@ def rises_with_budget(rows: pl.DataFrame, benchmark: str, model: str) -> Claim:
         fit, straight = "too few problems to test the line", Verdict.UNDECIDED
     else:
         fit = f"lack of fit p {law.lack_of_fit:.2g}"
-        straight = Verdict.FAILS if law.lack_of_fit < LEVEL else Verdict.HOLDS
+        straight = Verdict.FAILS if law.lack_of_fit < LEVEL else Verdict.NOT_REFUTED
     evidence = f"{signed(law.slope)} points per doubling, R² {law.r2:.2f}, t = {_list(law.budgets)}; {fit}"
     verdict = worst([Criterion(law.slope, whole=True).verdict, straight])
     return Claim(benchmark, statement, verdict, f"{evidence}{counts(law.slope)}")
@@ -240,8 +243,7 @@ def judged(benchmark: str, statement: str, criteria: Sequence[Criterion], eviden
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Every one has to hold."""
-    found = set(verdicts)
-    return next(verdict for verdict in (Verdict.FAILS, Verdict.UNDECIDED, Verdict.HOLDS) if verdict in found)
+    return max(verdicts, key=list(Verdict).index)
 
 
 def _not_measured(benchmark: str, statement: str, missing: str) -> Claim:

@@ -19,6 +19,12 @@ METHOD = (
     "tokens, thinking and solution; tokens that the pipeline wrote itself are counted separately."
 )
 """What every number of a report is, and the method of its interval; docs/numbers.md has the sources."""
+VERDICTS = (
+    "An expectation holds when the whole 95 % interval lies on its side. Holds as measured: the interval shows the "
+    "direction, and only the estimate reaches the size. Not refuted: the test of a straight line does not speak "
+    "against it, and shows no more. Undecided: so many problems cannot tell."
+)
+"""What the verdicts on expectations say."""
 MAX_NAMED = 3  # Of more benchmarks a sentence on the first screen counts, and names none.
 
 
