@@ -100,7 +100,8 @@ def gain_at_small_budgets(rows: pl.DataFrame, benchmark: str, pair: tuple[str, s
     gain = _gain(sides, tight + middle)
     each = [f"t = {t}: {signed(_gain(sides, [t]))}" for t in tight + middle]
     evidence = f"Paired difference in points: {signed(gain)}; {'; '.join(each)}{counts(gain)}"
-    return judged(benchmark, statement, [Criterion(gain, whole=True), Criterion(gain, expected.gain / 100)], evidence)
+    criteria = [Criterion(gain, whole=True), Criterion(gain, expected.gain / 100)]
+    return judged(benchmark, statement, criteria, evidence, pair)
 
 
 def gain_on_both_sides(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], star: int | None) -> Claim:
@@ -119,7 +120,7 @@ def gain_on_both_sides(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str]
     gains = {side: _gain(sides, ts) for side, ts in budgets.items()}
     found = [f"{side} ({_list(budgets[side])}): {signed(gain)}" for side, gain in gains.items()]
     evidence = f"Paired difference in points: {'; '.join(found)}{counts(*gains.values())}"
-    return judged(benchmark, statement, [Criterion(gain, whole=True) for gain in gains.values()], evidence)
+    return judged(benchmark, statement, [Criterion(gain, whole=True) for gain in gains.values()], evidence, pair)
 
 
 def without_a_budget(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], expected: Expectations) -> list[Claim]:
@@ -146,7 +147,7 @@ def without_a_budget(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], 
     )
     saved = below(1, ratio)
     fewer = [Criterion(saved, whole=True), Criterion(saved, expected.tokens_saved / 100)]
-    return [judged(benchmark, accurate, kept, difference), judged(benchmark, shorter, fewer, lengths)]
+    return [judged(benchmark, accurate, kept, difference, pair), judged(benchmark, shorter, fewer, lengths, pair)]
 
 
 def between_trainings(
@@ -187,7 +188,7 @@ def over_all(
         return _not_measured(benchmark, statement, _SEPARATE_OF_BOTH)
     gain = _gain(sides, ladder)
     evidence = f"{model} over {other}, t = {_list(ladder)}: {signed(gain)} points{counts(gain)}"
-    return judged(benchmark, statement, [Criterion(gain, bound, whole=True)], evidence)
+    return judged(benchmark, statement, [Criterion(gain, bound, whole=True)], evidence, (model, other))
 
 
 def separate_leads(rows: pl.DataFrame, benchmark: str, model: str) -> Claim:
@@ -233,12 +234,14 @@ def below(bound: float, estimate: Estimate) -> Estimate:
     return Estimate(bound - estimate.mean, bound - estimate.high, bound - estimate.low, *estimate[3:])
 
 
-def judged(benchmark: str, statement: str, criteria: Sequence[Criterion], evidence: str) -> Claim:
+def judged(
+    benchmark: str, statement: str, criteria: Sequence[Criterion], evidence: str, models: tuple[str, ...] = ()
+) -> Claim:
     verdict = worst(criterion.verdict for criterion in criteria)
     if verdict is Verdict.UNDECIDED:
         needed = max(each.num_problems for each in criteria if each.verdict is verdict)
         evidence += f"; {needed:,.0f} problems like these would decide" if math.isfinite(needed) else ""
-    return Claim(benchmark, statement, verdict, evidence)
+    return Claim(benchmark, statement, verdict, evidence, models)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:

@@ -190,12 +190,13 @@ class Verdict(StrEnum):
 
 
 class Claim(NamedTuple):
-    """An expectation about one benchmark, its verdict, and the numbers that decide it."""
+    """An expectation about one benchmark, its verdict, the numbers that decide it, and the models compared."""
 
     benchmark: str
     statement: str
     verdict: Verdict
     evidence: str
+    models: tuple[str, ...] = ()
 
 
 class Shown(NamedTuple):

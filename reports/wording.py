@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -36,6 +36,12 @@ def ordered(names: Iterable[str], first: str) -> list[str]:
 def listed(names: Sequence[str]) -> str:
     """ "a and b"; only their number where there are more than `MAX_NAMED`."""
     return f"{len(names)} others" if len(names) > MAX_NAMED else " and ".join(names)
+
+
+def of_one_training(models: Iterable[str], lone: Collection[str]) -> str:
+    """The sentence on those of the models that are `lone_trainings`; "" where none is."""
+    found = " and ".join(sorted({*models} & {*lone}))
+    return f"About just one training of {found}: another may differ by more than the interval." if found else ""
 
 
 def plain(strategy: str) -> str:
