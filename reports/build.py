@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -40,6 +40,7 @@ from reports.summary import (
     VANILLA,
     cell_problems,
     headline,
+    lone_trainings,
     main_model,
     report_rows,
     summarize_problems,
@@ -49,8 +50,9 @@ from reports.tables import budgets as budget_tables
 from reports.tables import comparisons, published
 from reports.tables import costs as cost_tables
 from reports.tables import stopping as stop_tables
-from reports.wording import ordered
+from reports.wording import of_one_training, ordered
 
+_Shown = TypeVar("_Shown", ReportFigure, ReportTable)
 FIGURES, TABLES = "figures", "tables"  # Directories of a report.
 FILES = "files.json"  # What a report wrote, by which the next one knows what to replace.
 _WRITTEN = re.compile(rf"report\.md|report\.html|summary\.json|({FIGURES}|{TABLES})/\w+\.(png|svg|csv)")
@@ -132,6 +134,7 @@ class _Found:
             without_seed(name)[0]: replace(training, base=training.base and without_seed(training.base)[0])
             for name, training in sources.trainings.items()
         }
+        self.lone = lone_trainings(rows, self.trainings)
         self.pairs = pairs_to_compare(rows, sources.parameters.pairs)
         self.first_model = ordered(summary["model"], BASE)[0]
         self.first_strategy = ordered(summary["strategy"], VANILLA)[0]
@@ -140,6 +143,11 @@ class _Found:
         self.gains, self.spent, self.hurt = marginal_accuracy(self.problems), thinking_spent(rows), falls(self.problems)
         self.anytime = anytime_accuracy(self.problems, sources.parameters.distribution)
         self.theirs = published(summary["benchmark"].unique(), [*summary["model"].unique(), sources.preset])
+
+    def of_pairs(self, shown: _Shown | None, pairs: pl.DataFrame) -> _Shown | None:
+        """What shows these differences between models, whose caption tells which of them is one training."""
+        note = of_one_training({*pairs["first"], *pairs["second"]}, self.lone)
+        return replace(shown, caption=f"{shown.caption} {note}") if shown and note else shown
 
 
 class _Budgets:
@@ -187,6 +195,11 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     claims = evaluate_claims(found.rows, found.trainings, expected, found.pairs)
     claims += claims_of_the_text(found.rows, sources.ratings, expected, found.pairs)
     claims.sort(key=lambda claim: claim.benchmark)
+    notes = [of_one_training(claim.models, found.lone) for claim in claims]
+    claims = [
+        claim._replace(evidence=". ".join(filter(None, [claim.evidence, note])))
+        for claim, note in zip(claims, notes, strict=True)
+    ]
     if all(each.num_answered == 0 for each in responses):
         claims = [claim._replace(verdict=Verdict.NOT_MEASURED, evidence=_UNREAD) for claim in claims]
     idle = [sentence for name, training in sources.trainings.items() if (sentence := training.idle(name))]
@@ -241,7 +254,7 @@ def _figures(sources: ReportSources, found: _Found, budgets: _Budgets, directory
         accuracy.accuracy_vs_budget(found.summary, sheet, star),
         accuracy.pareto_frontier(budgets.priced, budgets.chosen, sheet, budgets.unit),
         stopping.stop_frontier(budgets.stopping, sheet, budgets.unit),
-        differences.paired(found.by_model, sheet, "model", found.first_model),
+        found.of_pairs(differences.paired(found.by_model, sheet, "model", found.first_model), found.by_model),
         differences.paired(found.by_strategy, sheet, "strategy", found.first_strategy),
         accuracy.training_ablation(found.summary, sheet, found.trainings),
         training.training_curves(sources.trainings, sheet),
@@ -256,6 +269,9 @@ def _figures(sources: ReportSources, found: _Found, budgets: _Budgets, directory
 
 def _tables(sources: ReportSources, found: _Found, budgets: _Budgets) -> list[ReportTable]:
     unit, distribution = budgets.unit, sources.parameters.distribution
+    at_any = anytime_differences(found.problems, found.pairs, distribution)
+    between_strategies = area_differences(found.rows, "strategy", found.first_strategy)
+    between_models = area_differences(found.rows, "model", found.first_model)
     tables = [
         comparisons.model_comparison(found.summary, sources.ratings, found.theirs),
         budget_tables.under_limit(budgets.under, unit),
@@ -265,14 +281,11 @@ def _tables(sources: ReportSources, found: _Found, budgets: _Budgets) -> list[Re
         stop_tables.stop_rules(budgets.stopping, unit),
         budget_tables.falls(found.hurt),
         budget_tables.anytime(found.anytime, distribution),
-        budget_tables.anytime_compared(anytime_differences(found.problems, found.pairs, distribution), distribution),
-        comparisons.paired(found.by_model, "model", found.first_model),
+        found.of_pairs(budget_tables.anytime_compared(at_any, distribution), at_any),
+        found.of_pairs(comparisons.paired(found.by_model, "model", found.first_model), found.by_model),
         comparisons.paired(found.by_strategy, "strategy", found.first_strategy),
         comparisons.parallel(found.beside, sources.parameters.parallel),
-        comparisons.equal_tokens(
-            area_differences(found.rows, "strategy", found.first_strategy),
-            area_differences(found.rows, "model", found.first_model),
-        ),
+        found.of_pairs(comparisons.equal_tokens(between_strategies, between_models), between_models),
         comparisons.variance(found.rows, BASE),
         comparisons.templates(found.by_strategy, found.summary),
         comparisons.trainings_side_by_side(found.summary, found.trainings, found.theirs),

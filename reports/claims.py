@@ -1,9 +1,10 @@
 """What the paper leads us to expect, held against the table: each expectation with a verdict and its evidence.
 
-Verdicts rest on the paired interval of a difference. A direction is met, or a tolerance kept, when the whole interval
-lies on its side of the bound (a test of superiority or non-inferiority); the size of an effect whose direction is shown
-is met when the estimate reaches it. Either is missed when the whole interval misses it, and undecided between. Thinking
-budgets are sorted into thirds of the limited budgets that the compared cells share: tight, middle, wide.
+Verdicts rest on the paired interval of a difference. What is expected holds when the whole interval lies on its side of
+the bound (a test of superiority or non-inferiority), does not hold when the whole interval misses it, and is undecided
+between. The size of an effect whose direction is shown, when only the estimate reaches it, holds as measured: a true
+size just below is measured as reached half of the time. Thinking budgets are sorted into thirds of the limited budgets
+that the compared cells share: tight, middle, wide.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _SEPARATE_OF_BOTH = "separate budgeting of both models at a common budget"
 
 
 class Criterion(NamedTuple):
-    """An estimate, the least that is expected of it, and whether the whole interval has to lie above that."""
+    """An estimate, the least that is expected of it, and whether the whole interval has to lie above that; of what has
+    not to, it is told whether the interval does (holds) or the estimate alone (holds as measured)."""
 
     estimate: Estimate
     bound: float = 0.0
@@ -40,8 +42,9 @@ class Criterion(NamedTuple):
     def verdict(self) -> Verdict:
         if self.estimate.high < self.bound:
             return Verdict.FAILS
-        met = self.estimate.low > self.bound if self.whole else self.estimate.mean >= self.bound
-        return Verdict.HOLDS if met else Verdict.UNDECIDED
+        if self.estimate.low > self.bound:
+            return Verdict.HOLDS
+        return Verdict.UNDECIDED if self.whole or self.estimate.mean < self.bound else Verdict.MEASURED
 
     @property
     def num_problems(self) -> float:
@@ -97,7 +100,8 @@ def gain_at_small_budgets(rows: pl.DataFrame, benchmark: str, pair: tuple[str, s
     gain = _gain(sides, tight + middle)
     each = [f"t = {t}: {signed(_gain(sides, [t]))}" for t in tight + middle]
     evidence = f"Paired difference in points: {signed(gain)}; {'; '.join(each)}{counts(gain)}"
-    return judged(benchmark, statement, [Criterion(gain, whole=True), Criterion(gain, expected.gain / 100)], evidence)
+    criteria = [Criterion(gain, whole=True), Criterion(gain, expected.gain / 100)]
+    return judged(benchmark, statement, criteria, evidence, pair)
 
 
 def gain_on_both_sides(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], star: int | None) -> Claim:
@@ -116,7 +120,7 @@ def gain_on_both_sides(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str]
     gains = {side: _gain(sides, ts) for side, ts in budgets.items()}
     found = [f"{side} ({_list(budgets[side])}): {signed(gain)}" for side, gain in gains.items()]
     evidence = f"Paired difference in points: {'; '.join(found)}{counts(*gains.values())}"
-    return judged(benchmark, statement, [Criterion(gain, whole=True) for gain in gains.values()], evidence)
+    return judged(benchmark, statement, [Criterion(gain, whole=True) for gain in gains.values()], evidence, pair)
 
 
 def without_a_budget(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], expected: Expectations) -> list[Claim]:
@@ -143,7 +147,7 @@ def without_a_budget(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], 
     )
     saved = below(1, ratio)
     fewer = [Criterion(saved, whole=True), Criterion(saved, expected.tokens_saved / 100)]
-    return [judged(benchmark, accurate, kept, difference), judged(benchmark, shorter, fewer, lengths)]
+    return [judged(benchmark, accurate, kept, difference, pair), judged(benchmark, shorter, fewer, lengths, pair)]
 
 
 def between_trainings(
@@ -184,7 +188,7 @@ def over_all(
         return _not_measured(benchmark, statement, _SEPARATE_OF_BOTH)
     gain = _gain(sides, ladder)
     evidence = f"{model} over {other}, t = {_list(ladder)}: {signed(gain)} points{counts(gain)}"
-    return judged(benchmark, statement, [Criterion(gain, bound, whole=True)], evidence)
+    return judged(benchmark, statement, [Criterion(gain, bound, whole=True)], evidence, (model, other))
 
 
 def separate_leads(rows: pl.DataFrame, benchmark: str, model: str) -> Claim:
@@ -209,8 +213,8 @@ def separate_leads(rows: pl.DataFrame, benchmark: str, model: str) -> Claim:
 def rises_with_budget(rows: pl.DataFrame, benchmark: str, model: str) -> Claim:
     """Accuracy is linear in the logarithm of the thinking budget, as far as the budgets' means do not refute it."""
     statement = (
-        f"Separate budgeting: accuracy of {model} rises with log2 t from t = {MIN_LAW_BUDGET} up, on a line that lack "
-        f"of fit does not refute (p {LEVEL:g} or more)"
+        f"Separate budgeting: accuracy of {model} rises with log2 t from t = {MIN_LAW_BUDGET} up, on a line, which "
+        f"lack of fit refutes at p below {LEVEL:g}"
     )
     law = log_law(cells_of(rows, model))
     if law is None:
@@ -219,7 +223,7 @@ def rises_with_budget(rows: pl.DataFrame, benchmark: str, model: str) -> Claim:
         fit, straight = "too few problems to test the line", Verdict.UNDECIDED
     else:
         fit = f"lack of fit p {law.lack_of_fit:.2g}"
-        straight = Verdict.FAILS if law.lack_of_fit < LEVEL else Verdict.HOLDS
+        straight = Verdict.FAILS if law.lack_of_fit < LEVEL else Verdict.NOT_REFUTED
     evidence = f"{signed(law.slope)} points per doubling, R² {law.r2:.2f}, t = {_list(law.budgets)}; {fit}"
     verdict = worst([Criterion(law.slope, whole=True).verdict, straight])
     return Claim(benchmark, statement, verdict, f"{evidence}{counts(law.slope)}")
@@ -230,18 +234,19 @@ def below(bound: float, estimate: Estimate) -> Estimate:
     return Estimate(bound - estimate.mean, bound - estimate.high, bound - estimate.low, *estimate[3:])
 
 
-def judged(benchmark: str, statement: str, criteria: Sequence[Criterion], evidence: str) -> Claim:
+def judged(
+    benchmark: str, statement: str, criteria: Sequence[Criterion], evidence: str, models: tuple[str, ...] = ()
+) -> Claim:
     verdict = worst(criterion.verdict for criterion in criteria)
     if verdict is Verdict.UNDECIDED:
         needed = max(each.num_problems for each in criteria if each.verdict is verdict)
         evidence += f"; {needed:,.0f} problems like these would decide" if math.isfinite(needed) else ""
-    return Claim(benchmark, statement, verdict, evidence)
+    return Claim(benchmark, statement, verdict, evidence, models)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Every one has to hold."""
-    found = set(verdicts)
-    return next(verdict for verdict in (Verdict.FAILS, Verdict.UNDECIDED, Verdict.HOLDS) if verdict in found)
+    return max(verdicts, key=list(Verdict).index)
 
 
 def _not_measured(benchmark: str, statement: str, missing: str) -> Claim:

@@ -74,7 +74,8 @@ def _of_a_pair(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str]) -> Ite
         if strategy in ASKED_LENGTH and not (free.is_empty() or theirs.is_empty()):
             gain = paired_difference(free, theirs)
             statement, evidence = f"Unconstrained: {model} is above {other}", f"{signed(gain)}{judge.counts(gain)}"
-            yield judge.judged(benchmark, statement, [Criterion(gain, whole=True)], f"Difference in points: {evidence}")
+            criteria, evidence = [Criterion(gain, whole=True)], f"Difference in points: {evidence}"
+            yield judge.judged(benchmark, statement, criteria, evidence, (model, other))
     # Table 2.
     solves, thinks = SWAP.join(pair), SWAP.join(reversed(pair))
     if judge.shared_budgets(judge.cells_of(rows, solves), judge.cells_of(rows, thinks)):
@@ -101,4 +102,4 @@ def _of_ratings(ratings: pl.DataFrame, pair: tuple[str, str], least: float) -> I
         verdict = judge.worst(each.verdict for each in (Criterion(gain, whole=True), Criterion(gain, least)))
         statement = f"Unconstrained: {pair[1]} is rated above {pair[0]}, by {least:g} or more"
         evidence = f"Difference {with_bounds(*gain[:3], form='+.0f', scale=1)} ({contests} contests)"
-        yield Claim(CODEFORCES, statement, verdict, evidence)
+        yield Claim(CODEFORCES, statement, verdict, evidence, pair)

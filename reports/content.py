@@ -179,21 +179,24 @@ class ReportSources:
 
 
 class Verdict(StrEnum):
-    """What a table says of an expectation."""
+    """What a table says of an expectation, the worse the later."""
 
     HOLDS = "holds"
-    FAILS = "does not hold"
+    MEASURED = "holds as measured"  # a size that the estimate reaches and the interval does not show
+    NOT_REFUTED = "not refuted"  # by a test that could have refuted it, and cannot show it
     UNDECIDED = "undecided"  # so many problems cannot tell
+    FAILS = "does not hold"
     NOT_MEASURED = "not measured"  # the table lacks the cells
 
 
 class Claim(NamedTuple):
-    """An expectation about one benchmark, its verdict, and the numbers that decide it."""
+    """An expectation about one benchmark, its verdict, the numbers that decide it, and the models compared."""
 
     benchmark: str
     statement: str
     verdict: Verdict
     evidence: str
+    models: tuple[str, ...] = ()
 
 
 class Shown(NamedTuple):

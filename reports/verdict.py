@@ -3,6 +3,7 @@ budget to set, and where more tokens hurt; whether there are answers to say it o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -130,11 +131,14 @@ def verdict(problems: pl.DataFrame, claims: Iterable[Claim], responses: Sequence
     remarks = unreadable(responses)
     if _unanswered(responses):
         return " ".join(["Nothing can be read from this comparison.", *remarks])
-    verdicts = [claim.verdict for claim in claims if claim.verdict is not Verdict.NOT_MEASURED]
-    open_ones = verdicts.count(Verdict.UNDECIDED)
-    undecided = f", {open_ones} {'is' if open_ones == 1 else 'are'} undecided" if open_ones else ""
-    held = f"{verdicts.count(Verdict.HOLDS)} of {len(verdicts)} measurable expectations hold{undecided}."
-    return " ".join([_differences(problems), *([held] if verdicts else []), *remarks])
+    return " ".join([_differences(problems), *filter(None, [counted(claims)]), *remarks])
+
+
+def counted(claims: Iterable[Claim]) -> str:
+    """How many expectations have each verdict, as a sentence; "" without any."""
+    counts = Counter(claim.verdict for claim in claims)
+    listing = ", ".join(f"{name} {counts[name]}" for name in Verdict if counts[name])
+    return f"Expectations by verdict: {listing}." if listing else ""
 
 
 def _unanswered(responses: Sequence[Readable]) -> bool:

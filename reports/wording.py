@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -19,6 +19,12 @@ METHOD = (
     "tokens, thinking and solution; tokens that the pipeline wrote itself are counted separately."
 )
 """What every number of a report is, and the method of its interval; docs/numbers.md has the sources."""
+VERDICTS = (
+    "An expectation holds when the whole 95 % interval lies on its side. Holds as measured: the interval shows the "
+    "direction, and only the estimate reaches the size. Not refuted: the test of a straight line does not speak "
+    "against it, and shows no more. Undecided: so many problems cannot tell."
+)
+"""What the verdicts on expectations say."""
 MAX_NAMED = 3  # Of more benchmarks a sentence on the first screen counts, and names none.
 
 
@@ -30,6 +36,12 @@ def ordered(names: Iterable[str], first: str) -> list[str]:
 def listed(names: Sequence[str]) -> str:
     """ "a and b"; only their number where there are more than `MAX_NAMED`."""
     return f"{len(names)} others" if len(names) > MAX_NAMED else " and ".join(names)
+
+
+def of_one_training(models: Iterable[str], lone: Collection[str]) -> str:
+    """The sentence on those of the models that are `lone_trainings`; "" where none is."""
+    found = " and ".join(sorted({*models} & {*lone}))
+    return f"About just one training of {found}: another may differ by more than the interval." if found else ""
 
 
 def plain(strategy: str) -> str:

@@ -10,7 +10,6 @@ import base64
 import hashlib
 import json
 import shlex
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -29,7 +28,8 @@ from reports.summary import is_partial, partial
 from reports.tables import grid
 from reports.tables.budgets import PICKED
 from reports.tables.comparisons import every_cell
-from reports.wording import METHOD, one_line, plain, sampled, with_bounds
+from reports.verdict import counted
+from reports.wording import METHOD, VERDICTS, one_line, plain, sampled, with_bounds
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -80,6 +80,7 @@ def write_page(content: ReportContent, path: Path) -> None:
         scripts=scripts,
         content=content,
         verdicts=_VERDICTS,
+        verdicts_say=VERDICTS,
         totals=[(one if count == 1 else many, f"{count:,}") for (one, many), count in counts.items()],
         figures=[(each, as_address(each), each.data.relative_to(content.directory)) for each in content.figures],
         tables=[*content.tables, every_cell(content.summary)],
@@ -148,16 +149,14 @@ def as_address(figure: ReportFigure) -> str:
 
 def _markdown(content: ReportContent, figures: list[tuple[str, str, str]]) -> str:
     text = template("report.md.j2", keep_trailing_newline=True, autoescape=False, finalize=escaped)
-    summary, counts = content.summary.with_columns(partial=partial()), Counter(each.verdict for each in content.claims)
+    summary = content.summary.with_columns(partial=partial())
     return text.render(
         method=METHOD,
         content=content,
         provenance=[(name, one_line(value)) for name, value in content.sources.provenance.items()],
         figures=figures,
-        counted=(
-            f"{counts[Verdict.HOLDS]} hold, {counts[Verdict.FAILS]} do not, {counts[Verdict.UNDECIDED]} are undecided, "
-            f"{counts[Verdict.NOT_MEASURED]} could not be measured."
-        ),
+        verdicts_say=VERDICTS,
+        counted=counted(content.claims),
         shown=lambda verdict: Markdown(f"**{verdict}**" if verdict is Verdict.FAILS else verdict),
         partial=is_partial(content.summary),
         benchmarks=[

@@ -20,7 +20,7 @@ from elastic_core.sweep.plan import plan_sweep
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.trajectory import SCHEMA
 from reports.build import build_report, files_of
-from reports.content import ReportParameters, ReportSources, Training, Verdict
+from reports.content import ReportContent, ReportParameters, ReportSources, Training, Verdict
 from tests import simulated
 from tests.documents import strategy_shown
 from tests.report_tables import small_table
@@ -103,7 +103,7 @@ def test_one_cell_is_a_report_too(tmp_path: Path) -> None:
         "responses",
         "costs",
     ]
-    assert "0 hold, 0 do not, 0 are undecided, 2 could not be measured." in (tmp_path / "report.md").read_text()
+    assert "Expectations by verdict: not measured 2." in (tmp_path / "report.md").read_text()
 
 
 def test_the_same_table_makes_the_same_report_and_no_stale_figure(tmp_path: Path) -> None:
@@ -196,6 +196,25 @@ def test_seeds_of_one_training_are_one_model_everywhere_and_each_is_drawn(tmp_pa
     assert curves.select("model", "seed").unique().sort("seed").rows() == [("trained", seed) for seed in (1, 2, 3)]
     drawn = pl.read_csv(tmp_path / "figures" / "accuracy_vs_budget.csv").filter(model="trained")
     assert all(len(values.split(" ")) == 3 for values in drawn["avg_at_k_by_seed"])
+
+
+def test_a_control_of_one_seed_is_said_to_be_one_training_and_base_is_none(tmp_path: Path) -> None:
+    names = ["base", "control", "trained@1", "trained@2"]
+    rows = make_rows(models=names, strategies=["separate", "unconstrained"], budgets=[16, 48], num_problems=6)
+    training, alone = TRAININGS["trained"], "About just one training of control: another may differ by more"
+    parameters = ReportParameters(pairs=[("base", "trained"), ("control", "trained"), ("base", "control")])
+
+    def report(**trainings: Training) -> ReportContent:
+        return build_report(ReportSources(rows.lazy(), trainings, parameters=parameters), tmp_path)
+
+    content = report(**dict.fromkeys(names[1:], training))
+    with_control = [claim for claim in content.claims if "control" in claim.models]
+    assert len(with_control) == 2 * 2 * 3 and {"base", "trained"} in [{*claim.models} for claim in content.claims]
+    assert all((alone in claim.evidence) == ("control" in claim.models) for claim in content.claims)
+    noted = {each.name for each in [*content.tables, *content.figures] if alone in each.caption}
+    assert noted == {"model_differences", "anytime_differences", "equal_tokens"}
+    # A released checkpoint is one model, and no draw of a training.
+    assert alone not in str(report(**dict.fromkeys(names[2:], training)))
 
 
 def test_names_of_models_and_benchmarks_are_text_wherever_they_stand(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from reports.content import RATINGS, Claim, Expectations, Verdict
 from reports.tables import everything
 from tests.unit.test_report_claims import AIME, as_rows, cells, published_cells, training
 
-HOLDS, FAILS, UNDECIDED, NOT_MEASURED = Verdict
+HOLDS, MEASURED, _, UNDECIDED, FAILS, _ = Verdict
 PAIR = ("base", "E1")
 NO_RATINGS = RATINGS.to_frame()
 TWO = (1024, 2048)
@@ -103,7 +103,8 @@ def rated(base: float, e1: float, half: float) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("e1", "half", "verdict"), [(1987, 10, HOLDS), (1987, 60, UNDECIDED), (1965, 10, FAILS), (1900, 10, FAILS)]
+    ("e1", "half", "verdict"),
+    [(2010, 10, HOLDS), (1987, 10, MEASURED), (1987, 60, UNDECIDED), (1965, 10, FAILS), (1900, 10, FAILS)],
 )
 def test_a_rating_rises_by_as_much_as_its_preset_says(e1: float, half: float, verdict: Verdict) -> None:
     rows = rates({("base", "unconstrained"): 0.5}, (None,)).with_columns(benchmark=pl.lit("codeforces"))
@@ -151,7 +152,7 @@ def test_table_1_says_that_the_rating_rises_by_42() -> None:
     rating = [text("codeforces", model, "rating")["value"] for model in ("DeepCoder-14B", "E1-Code-14B")]
     rows = rates({("base", "unconstrained"): 0.5}, (None,)).with_columns(benchmark=pl.lit("codeforces"))
     expected = presets.resolve("evaluate-e1-code-14b").report.expectations
-    assert judged(rows, "is rated above", expected, rated(*rating, half=0.5)) == [HOLDS]
+    assert judged(rows, "is rated above", expected, rated(*rating, half=0.5)) == [MEASURED]
 
 
 SAVED = {

@@ -1,0 +1,286 @@
+"""The section "What came out" of README.md, from the scores that this repository ships.
+
+    python -m tests.readme          # prints it, every number computed anew
+    python -m tests.readme --write  # and puts it into README.md
+
+Its words are in `tests/readme.md`, with a name for each number.
+
+`reports/example/scores.parquet` has a row for every response of the embedded run, without its text; `keep` makes it of
+a run's table. `tests/experiments/credit/` has the counts of docs/credit.md. Of SmolLM2's run there are the cells, in
+`reports/example/smollm2-words/summary.json`, and no rows any more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import textwrap
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from elastic_core.statistics.accuracy import paired_difference
+from elastic_core.statistics.budgets import anytime_differences, falls
+from elastic_core.statistics.curves import log_law
+from elastic_core.statistics.estimates import FREE, paired_ratio, problem_table, sampled_tokens, seeds_as_one
+from elastic_core.statistics.intervals import Estimate
+from elastic_core.sweep.table import SweepTable
+from elastic_core.system.files import replacing
+from flows import presets
+from reports.build import _Budgets, _Found
+from reports.claims import separate_leads
+from reports.content import ReportSources
+from reports.summary import over_budgets, report_rows, write_summary_json
+from reports.verdict import brief
+from tests.experiments import credit
+
+ROOT = Path(__file__).parents[1]
+README, EXAMPLE = ROOT / "README.md", ROOT / "reports" / "example"
+TEXT = Path(__file__).with_suffix(".md")
+SCORES, WORDS = EXAMPLE / "scores.parquet", EXAMPLE / "smollm2-words" / "summary.json"
+TITLE, NEXT = "## What came out\n", "## Go on\n"
+EASY, HARD = "miniature-easy", "miniature-hard"
+BUDGETS = (0, 16, 32, 48, 64, 96, 128, 192)
+STAR = 48
+MODELS = ("base", "trained")
+WIDTH, AS_ONE = 130, {"break_long_words": False, "break_on_hyphens": False}
+TEMPLATES = "reasonflux_zero"
+HEADER = ("t", "base vanilla", "trained vanilla", "base separate", "trained separate", "base templates",
+          "trained templates", "tokens: separate base → trained, templates")  # fmt: skip
+
+
+def keep(table: Path) -> None:
+    """Ship the rows of a run's table, whose models are base and trained@1, trained@2, …"""
+    rows = report_rows(SweepTable(table).scan()).collect()
+    with replacing(SCORES) as temporary:
+        rows.sort(*rows.columns[:7]).write_parquet(temporary, compression="zstd", compression_level=22)
+
+
+def between(mean: float | None, low: float | None, high: float | None, form: str = ".1f") -> str:
+    assert None not in (mean, low, high)
+    return f"{100 * mean:{form}} [{100 * low:{form}}, {100 * high:{form}}]"  # type: ignore[operator]
+
+
+def signed(estimate: Estimate) -> str:
+    return between(*estimate[:3], "+.1f")
+
+
+def share(estimate: Estimate) -> str:
+    """By how many percent a ratio is below 1, in whole numbers."""
+    return f"{100 * (1 - estimate.mean):.0f} %"
+
+
+def as_table(lines: list[tuple[str, ...]]) -> str:
+    first, *rest = (f"| {' | '.join(line)} |" for line in lines)
+    return re.sub(r"\|  (?=\|)", "| ", "\n".join([first, "|---" * len(lines[0]) + "|", *rest]))
+
+
+class Embedded:
+    """The embedded run: its rows, and what its report makes of them."""
+
+    def __init__(self) -> None:
+        self.rows = seeds_as_one(pl.read_parquet(SCORES))
+        parameters = presets.resolve("embedded").report
+        sources = ReportSources(self.rows.lazy(), parameters=parameters, preset="embedded")
+        self.found = _Found(sources, self.rows)
+        self.brief = brief(self.found.problems, _Budgets(sources, self.found).to_set)
+
+    @cached_property
+    def cells(self) -> Mapping[tuple[Any, ...], dict[str, Any]]:
+        key = ("benchmark", "model", "strategy", "think_budget")
+        return {tuple(cell[name] for name in key): cell for cell in self.found.summary.iter_rows(named=True)}
+
+    def accuracy(self, benchmark: str, model: str, strategy: str, think: int | None) -> str:
+        cell = self.cells[benchmark, model, strategy, think]
+        return between(cell["avg_at_k"], cell["ci_low"], cell["ci_high"])
+
+    def tokens(self, *key: Any, of: str = "tokens_mean") -> str:
+        return f"{self.cells[key][of]:.0f}"
+
+    def side(self, benchmark: str, model: str, strategy: str, budgets: Iterable[int] = BUDGETS) -> pl.DataFrame:
+        rows = self.rows.filter(benchmark=benchmark, model=model, strategy=strategy)
+        return rows if strategy == FREE else rows.filter(pl.col("think_budget").is_in(list(budgets)))
+
+    def gain(self, benchmark: str, budgets: Iterable[int] = BUDGETS, strategy: str = "separate") -> str:
+        return signed(paired_difference(*(self.side(benchmark, m, strategy, budgets) for m in ("trained", "base"))))
+
+    def over_vanilla(self, benchmark: str, model: str) -> str:
+        return signed(paired_difference(*(self.side(benchmark, model, name) for name in ("separate", "vanilla"))))
+
+    def together(self) -> dict[str, str]:
+        """The gain over all budgets by benchmark, both intervals at once, as the report's first sentence has it."""
+        problems = self.found.problems.filter(pl.col("think_budget").is_not_null(), strategy="separate")
+        both = {"trained": (problems.filter(model="trained"), problems.filter(model="base"))}
+        return {name: signed(each.difference) for name, each in over_budgets(both)["trained"].items()}
+
+    def saved(self, benchmark: str) -> str:
+        """Tokens that the trained model saves without a budget."""
+        sides = (self.side(benchmark, model, FREE) for model in ("trained", "base"))
+        return share(paired_ratio(*(rows.with_columns(tokens=sampled_tokens()) for rows in sides), "tokens"))
+
+    def anytime(self, benchmark: str, model: str, strategy: str = "separate") -> str:
+        (row,) = self.found.anytime.filter(benchmark=benchmark, model=model, strategy=strategy).to_dicts()
+        return f"{100 * row['anytime']:.1f}"
+
+    def fall(self, benchmark: str, model: str) -> dict[str, Any]:
+        line = falls(self.found.problems).filter(benchmark=benchmark, model=model, strategy="separate").to_dicts()
+        return line[0] | {"by": between(-line[0]["difference"], -line[0]["high"], -line[0]["low"])}
+
+    def table(self, benchmark: str) -> str:
+        lines = [HEADER]
+        for t in (*BUDGETS, None):
+            limited = t is not None
+            separate, spent = ("separate" if limited else FREE), "{} → {}"
+            names = [("vanilla", limited), (separate, True), (TEMPLATES, limited)]
+            shown = [
+                self.accuracy(benchmark, model, name, t) if there else ""
+                for name, there in names
+                for model in ("base", "trained")
+            ]
+            tokens = spent.format(*(self.tokens(benchmark, model, separate, t) for model in ("base", "trained")))
+            guided = f", {self.tokens(benchmark, 'base', TEMPLATES, t)}" if limited else ""
+            lines.append((str(t) if limited else "free", *shown, tokens + guided))
+        return as_table(lines)
+
+
+def words() -> dict[str, str]:
+    """Of SmolLM2: the mean over all budgets, so that none is picked, of both ways to limit at equal t + s."""
+    told = json.loads(WORDS.read_text())
+    anytime = {(each["benchmark"], each["strategy"], each["model"]): each for each in told["anytime"]}
+    cells = {(c["benchmark"], c["strategy"], c["think_budget"], c["model"]): c for c in told["cells"]}
+    models = {"base": "base", "trained": "trained under (96, 32)", "control": "as many steps without a budget"}
+    lines, found = [("", *models.values())], {}
+    for level in ("easy", "hard"):
+        for strategy, how in {"separate": "t and s apart", "vanilla": "cut off at t + s (vanilla)"}.items():
+            of = (anytime[f"words-{level}", strategy, model] for model in models)
+            ends = (between(*(each[f"anytime{end}"] for end in ("", "_low", "_high"))) for each in of)
+            lines.append((f"{level}, {how}", *ends))
+            for t in (32, 64):
+                cell = cells[f"words-{level}", strategy, t, "trained"]
+                found[f"{level}_{strategy}_{t}"] = f"{100 * cell['avg_at_k']:.1f}"
+        free = {model: cells[f"words-{level}", FREE, None, model] for model in models}
+        for name, model in {"free": "trained", "base": "base"}.items():
+            found[f"words_{name}_{level}"] = between(*(free[model][end] for end in ("avg_at_k", "ci_low", "ci_high")))
+        for name, model in {"saved": "trained", "control": "control"}.items():
+            ratio = free[model]["tokens_mean"] / free["base"]["tokens_mean"]
+            found[f"words_{name}_{level}"] = f"{100 * (1 - ratio):.0f}"
+    return found | {"words_table": as_table(lines)}
+
+
+def fill(text: str) -> str:
+    """The text filled to the width of README; tables, quotations and pictures as they are."""
+    done: list[str] = []
+    for block in re.split(r"\n(?=\n|- )", text):
+        part = block.strip("\n")
+        if not part.startswith(("|", "!", ">")):
+            indent = "  " if part.startswith("- ") else ""
+            part = textwrap.fill(" ".join(part.split()), WIDTH, subsequent_indent=indent, **AS_ONE)
+        done.append("\n" * block.startswith("\n") + part)
+    return "\n".join(done)
+
+
+def many_budgets() -> dict[str, str]:
+    """What docs/credit.md tells of its first stage."""
+    rows = credit.rows_of([credit.BASELINE, credit.PRIMARY])
+    place = ["model", "benchmark", "strategy", "think_budget", "solution_budget"]
+    (over,) = anytime_differences(
+        problem_table(seeds_as_one(rows), ["score"], place), [(credit.BASELINE, credit.PRIMARY)]
+    ).to_dicts()
+    easy = seeds_as_one(rows).filter(pl.col("problem").str.starts_with(EASY), think_budget=STAR)
+    star = paired_difference(*(easy.filter(model=name) for name in (credit.PRIMARY, credit.BASELINE)))
+    return {"over": between(over["difference"], over["low"], over["high"], "+.1f"), "star": signed(star)}
+
+
+def section(run: Embedded) -> str:
+    levels, many = {"hard": HARD, "easy": EASY}, many_budgets()
+    at, together = run.accuracy, run.together()
+    tight = [t for t in BUDGETS if t <= 96]
+    found = words() | {
+        "brief": "> " + textwrap.fill(f"**{' '.join(run.brief)}**", WIDTH - 2, **AS_ONE).replace("\n", "\n> "),
+        "many": many["over"],
+        "many_star": many["star"],
+    }
+    for level, benchmark in levels.items():
+        found |= {
+            f"table_{level}": run.table(benchmark),
+            f"gain_{level}": together[benchmark],
+            f"gain_tight_{level}": run.gain(benchmark, tight),
+            f"over_vanilla_{level}": run.over_vanilla(benchmark, "trained"),
+            f"base_over_vanilla_{level}": run.over_vanilla(benchmark, "base"),
+            f"free_{level}": run.gain(benchmark, strategy=FREE),
+            f"saved_{level}": run.saved(benchmark),
+            f"anytime_base_{level}": run.anytime(benchmark, "base"),
+            f"anytime_trained_{level}": run.anytime(benchmark, "trained"),
+            f"written_{level}": run.tokens(benchmark, "base", TEMPLATES, 128, of="forced_tokens_mean"),
+        }
+    seeds = run.cells[EASY, "trained", "separate", 32]["avg_at_k_by_seed"]
+    lowered = [
+        f"on {benchmark} at t = {t} from {at(benchmark, 'base', name, t)} to {at(benchmark, 'trained', name, t)} %"
+        for (benchmark, model, name, t), cell in sorted(run.cells.items(), key=str)
+        if model == "base" and cell["ci_low"] > run.cells[benchmark, "trained", name, t]["ci_high"]
+    ]
+    found |= {"seeds": ", ".join(f"{100 * score:.1f}" for score in seeds), "lowered": "; ".join(lowered)}
+    for model, name in {"base": "", "trained": "_trained"}.items():
+        fall = run.fall(EASY, model)
+        ends = [(fall[end], at(EASY, model, "separate", fall[end])) for end in ("think_budget", "next_budget")]
+        found |= {f"fall_{model}": fall["by"]}
+        found |= {
+            f"fall{name}_{end}": f"{shown} % at t = {t}" for end, (t, shown) in zip(("from", "to"), ends, strict=True)
+        }
+    laws = {(level, model): log_law(run.side(level, model, "separate")) for level in (HARD, EASY) for model in MODELS}
+    fits = [law.lack_of_fit for law in laws.values() if law and law.lack_of_fit is not None]
+    assert len(fits) == len(laws)
+    r2 = [law.r2 for model in MODELS if (law := laws[HARD, model])]
+    order = separate_leads(run.rows.filter(benchmark=EASY), EASY, "base").evidence
+    first, second = re.findall(r"(?:forcing|vanilla) ([+-]\S+ \[\S+ \S+\])", order.split("points:")[1])
+    strategies = ("vanilla", "budget_forcing", "separate")
+    most = max(run.cells[HARD, "base", name, t]["avg_at_k"] for name in strategies for t in (0, 16, 32))
+    guided, free = (run.cells[HARD, "base", *key] for key in ((TEMPLATES, 128), (FREE, None)))
+    work, drawn = (
+        1 - sum(guided[name] for name in names) / sum(free[name] for name in names)
+        for names in (("input_tokens_mean", "output_tokens_mean"), ("tokens_mean",))
+    )
+    found |= {
+        "lack_of_fit": f"{max(fits):.0e}",
+        **dict(zip(("r2_base", "r2_trained"), (f"{each:.2f}" for each in r2), strict=True)),
+        "order_first": first,
+        "order_second": second,
+        "order_hard": f"{100 * most:.1f}",
+        "guided_hard": at(HARD, "base", TEMPLATES, 128),
+        "guided_tokens": run.tokens(HARD, "base", TEMPLATES, 128),
+        "unguided_hard": at(HARD, "base", "separate", 128),
+        "unguided_trained": at(HARD, "trained", "separate", 128),
+        "less_work": f"{100 * work:.0f}",
+        "less_drawn": f"{100 * drawn:.0f}",
+        "navigator": run.tokens(HARD, "base", TEMPLATES, 64, of="navigator_tokens_mean"),
+        "guided_early": at(HARD, "trained", TEMPLATES, 64),
+        "unguided_early": at(HARD, "trained", "separate", 64),
+    }
+    return fill(TEXT.read_text().strip().format(**found))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="put it into README.md, and the cells into summary.json")
+    parser.add_argument("--keep", type=Path, metavar="TABLE", help="take the rows from this table of the embedded run")
+    arguments = parser.parse_args()
+    if arguments.keep:
+        keep(arguments.keep)
+    run = Embedded()
+    text = section(run)
+    if arguments.write:
+        before, _, rest = README.read_text().partition(TITLE)
+        README.write_text(f"{before}{TITLE}\n{text}\n\n{NEXT}{rest.partition(NEXT)[2]}")
+        found = run.found
+        write_summary_json(
+            found.summary, found.anytime, ReportSources(found.rows.lazy()).ratings, EXAMPLE / "summary.json"
+        )
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
