@@ -19,13 +19,13 @@ from elastic_core.errors import UserError
 from elastic_core.statistics.which_budget import MARGIN, budget_advice, choose_budgets
 from elastic_core.sweep.grid import build_cells
 from elastic_core.sweep.plan import plan_sweep
-from elastic_core.sweep.sound import check_rows, whole_samples
+from elastic_core.sweep.sound import checked_rows, whole_samples
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.system.fingerprint import hash_files
 from elastic_core.trajectory import KEY, SCHEMA
 from reports.build import guesses
 from reports.content import Asked, ReportSources
-from reports.summary import cell_problems, main_model, report_rows, summarize_problems
+from reports.summary import READ, cell_problems, main_model, summarize_problems
 from reports.verdict import brief, coverage, left_out, readable, settings
 from tasks.report import report_sources
 from tests import simulated
@@ -45,9 +45,8 @@ class Told(NamedTuple):
 def first_screen(sources: ReportSources) -> str:
     """The two sentences on top of a report, and what it says of rows that it leaves out; or why there is none. As
     `reports.build.build_report`, without figures and tables."""
-    rows = report_rows(sources.rows).collect()
     try:
-        check_rows(rows, "the table")
+        rows = checked_rows(sources.rows, READ, "the table", sources.manifest, sources.problems)
     except UserError as error:
         return str(error)
     whole = whole_samples(rows, sources.asked.num_problems if sources.asked else None)
