@@ -375,7 +375,7 @@ def test_a_field_of_groups_gives_problems_their_clusters_and_the_benchmark_keeps
     assert [replace(problem, cluster=None) for problem in built["of"][1]] == built[None][1]
     (data / "clean/mine.parquet").unlink()  # As of data that was built before there were clusters.
     assert read_problems(data / "mine.parquet") == built[None][1]
-    with pytest.raises(UserError, match="--cluster group: .* no such field"):
+    with pytest.raises(UserError, match=r"--cluster group: .* no such field"):
         added(replace(entry, cluster="group"), runs)
 
 
