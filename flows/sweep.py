@@ -17,9 +17,10 @@ from flows.data import build_if_missing
 from flows.runtime.inputs import Inputs
 from flows.runtime.run import FlowRun, for_deployments
 from reports.comparison import render_comparison
-from reports.summary import report_rows
+from reports.summary import READ
 from reports.tables.codeforces import BENCHMARK
 from tasks.records.stage_directory import PAGE, STANDINGS, TABLE
+from tasks.records.tables import sound_rows
 from tasks.records.terminal import print_result
 from tasks.report import fetch_standings, write_report
 from tasks.sweep import measure
@@ -60,7 +61,7 @@ def measure_grid(run: FlowRun) -> Inputs:
 def measured_cells(inputs: Inputs) -> pl.DataFrame:
     """Rows of the table that the settings ask for: it may hold more."""
     asked = pl.col("model").is_in(inputs.run.settings.measured) & inputs.measured_rows
-    return report_rows(SweepTable(inputs.sweep.directory / TABLE).scan().filter(asked)).collect()
+    return sound_rows(SweepTable(inputs.sweep.directory / TABLE), READ, asked)
 
 
 @flow(name="report", flow_run_name="{run.settings.preset} report", validate_parameters=False)

@@ -25,7 +25,7 @@ from elastic_core.statistics.responses import is_cut, response_kind, response_ki
 from elastic_core.statistics.stop_frontier import OUTCOMES, outcomes, rules_of
 from elastic_core.statistics.stopping import NotComparable, read_thoughts
 from elastic_core.statistics.which_budget import advised_budgets, budget_advice, cheapest_within, choose_budgets
-from elastic_core.sweep.sound import Whole, check_rows, whole_samples
+from elastic_core.sweep.sound import Whole, checked_rows, copies, whole_samples
 from elastic_core.system.files import replacing, write_csv, write_text
 from reports import verdict as sentences
 from reports.claims import evaluate_claims, pairs_to_compare
@@ -35,6 +35,7 @@ from reports.figures import Sheet, accuracy, differences, model_colours, stoppin
 from reports.page import render_markdown, write_page
 from reports.summary import (
     BASE,
+    READ,
     SEPARATE,
     TRAINED,
     VANILLA,
@@ -42,7 +43,6 @@ from reports.summary import (
     headline,
     lone_trainings,
     main_model,
-    report_rows,
     summarize_problems,
     write_summary_json,
 )
@@ -209,6 +209,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         *sentences.cut_short(found.rows),
         *idle,
     ]
+    there = [sentences.coverage(requested, sources.asked), sentences.left_out(whole)]
     return ReportContent(
         sources=sources,
         directory=directory,
@@ -218,7 +219,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
         choices=budgets.choices,
         verdict=" ".join(told),
         advice=sentences.not_told(budgets.advised, budgets.on),
-        coverage=" ".join(filter(None, [sentences.coverage(requested, sources.asked), sentences.left_out(whole)])),
+        coverage=" ".join(filter(None, [*there, *copies(whole.rows, sources.manifest)])),
         summary=found.summary,
         priced=budgets.priced,
         anytime=found.anytime,
@@ -233,9 +234,8 @@ def _whole(sources: ReportSources) -> tuple[pl.DataFrame, Whole]:
     """Rows that were requested, and of these the whole samples."""
     # The text of solutions is read in pieces, and only to tell the responses apart.
     kinds = response_kind().alias("kind"), is_cut().alias("cut")
-    rows = report_rows(sources.rows, *kinds).collect(engine="streaming")
     place = sources.provenance.get("table", "the table")
-    check_rows(rows, place)
+    rows = checked_rows(sources.rows, (*READ, *kinds), place, sources.manifest, sources.problems)
     whole = whole_samples(rows, sources.asked.num_problems if sources.asked else None)
     if whole.rows.is_empty():
         raise UserError(

@@ -21,6 +21,7 @@ from elastic_core.statistics.budgets import Distribution
 from elastic_core.statistics.certificates import MARGIN
 from elastic_core.statistics.cost import CostModel
 from elastic_core.sweep.grid import Cell, Samples
+from elastic_core.sweep.store import Manifest
 from elastic_core.trajectory import CELL, SCHEMA
 
 RATINGS = pl.Schema(
@@ -157,6 +158,7 @@ class ReportSources:
         rows: the trajectory table, maybe half done, without problems that were not requested; its models are named
             "base" and "trained" where the two are to be compared.
         latency: seconds of the work of a response, by model, as its engine was measured.
+        manifest: what the table says that its rows were made from.
         provenance: what the numbers come from, name → value; `documents` are longer ones, as JSON.
         remarks: Markdown for the part of a benchmark, by its name.
         ratings: of the Codeforces cells, in schema `RATINGS`.
@@ -170,6 +172,7 @@ class ReportSources:
     problems: Mapping[tuple[str, str], Problem] = field(default_factory=dict)
     parameters: ReportParameters = field(default_factory=ReportParameters)
     latency: Mapping[str, CostModel] = field(default_factory=dict)
+    manifest: Manifest | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     documents: Mapping[str, Any] = field(default_factory=dict)
     remarks: Mapping[str, str] = field(default_factory=dict)

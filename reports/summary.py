@@ -56,10 +56,11 @@ BASE, TRAINED = "base", "trained"  # The two models that a pipeline measures.
 SEPARATE, VANILLA = "separate", "vanilla"  # Separate budgeting, and the strategy that others are held against.
 SWAP = ">"  # Between the thinker and the solver of a pair of models that answer together.
 
-_READ = (
+READ = (
     *KEY, "prompt_tokens", "think_tokens", "forced_tokens", "solution_tokens", "navigator_tokens", "think_finish",
     "answer", "score", "solution_logprob", "grade_status", *WORK,
 )  # fmt: skip
+"""What a report reads of a trajectory table; long columns stay on disk."""
 
 _COUNTS = ("tokens", "think_tokens", "solution_tokens", "navigator_tokens", "forced_tokens", *WORK)
 """Columns of `cell_problems` that count tokens and turns of a response."""
@@ -83,8 +84,8 @@ SUMMARY = pl.Schema(
 
 
 def report_rows(rows: pl.LazyFrame, *more: pl.Expr) -> pl.LazyFrame:
-    """What a report reads of a trajectory table, and `more`; long columns stay on disk."""
-    return with_work(rows).select(*_READ, *more)
+    """`READ` and `more` of a trajectory table."""
+    return with_work(rows).select(*READ, *more)
 
 
 def summarize(rows: pl.DataFrame) -> pl.DataFrame:

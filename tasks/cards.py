@@ -24,7 +24,7 @@ from elastic_core.sweep.table import SweepTable
 from elastic_core.system.fingerprint import hash_files
 from elastic_core.training import model_card
 from elastic_core.trajectory import BUDGET, KEY
-from reports.summary import report_rows, summarize
+from reports.summary import READ, summarize
 from tasks.records.mlflow_tracker import Tracker
 from tasks.records.stage_directory import BEST, MODEL, TABLE, Stage
 from tasks.records.tables import measured, sound_rows
@@ -52,7 +52,7 @@ class Cards:
         """The model's cells; none when the sweep has not finished, or measured other weights."""
         if (name := self._name(model)) is None:
             return []
-        found = report_rows(self._table.scan().filter((pl.col("model") == name) & self.rows)).collect()
+        found = sound_rows(self._table, READ, pl.col("model") == name, self.rows)
         return summarize(found).to_dicts() if found.height else []
 
     def write_levels(self, model: Path) -> list[Path]:

@@ -42,6 +42,7 @@ from tasks.records.mlflow_tracker import Tracker
 from tasks.records.prefect_artifacts import artifact_key, link_run
 from tasks.records.stage_directory import METRICS, MODEL, PAGE, REPORT, STANDINGS, Stage, worth_retrying
 from tasks.records.tables import (
+    DATA_LOST,
     asked_for,
     benchmark_files,
     measured,
@@ -142,7 +143,8 @@ def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSour
     files = benchmark_files(table)
     sweep = stage_inputs(place.parent)
     rows, problems, repeated = measured(table)
-    remarks = {
+    remarks = {name: f"{DATA_LOST.capitalize()}.\n" for name in manifest.benchmarks.keys() - files.keys()}
+    remarks |= {
         name: f"{count} of its problems ask what another one asks: each question counts once.\n"
         for name, count in repeated.items()
     }
@@ -164,6 +166,7 @@ def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSour
         asked=None if sweep is None else asked_for(sweep, rows, problems),
         problems=problems,
         latency=latency,
+        manifest=manifest,
         provenance={
             "models": manifest.models,
             "benchmarks": manifest.benchmarks,

@@ -28,11 +28,12 @@ from elastic_core.sweep.executor import SweepIncomplete, SweepResult, run_sweep
 from elastic_core.sweep.grid import Samples, first_problems, rows_of, samples_text, within
 from elastic_core.sweep.models import SweepModel, sweep_models
 from elastic_core.sweep.plan import SweepPlan, known_lengths, longest_first, plan_sweep
+from elastic_core.sweep.sound import checked_rows
 from elastic_core.sweep.stopping import next_samples, projection, widest
 from elastic_core.sweep.table import SweepTable
 from elastic_core.system.ray_cluster import RayCluster, connected, running_cluster
 from elastic_core.trajectory import KEY
-from reports.summary import cell_problems, report_rows, summarize_problems
+from reports.summary import READ, cell_problems, summarize_problems
 from reports.verdict import readable, unreadable
 from tasks.records.mlflow_cells import record_cells
 from tasks.records.mlflow_tracker import Tracker
@@ -75,7 +76,7 @@ def measure(
             before = time.monotonic()
             sweep.run(cluster)
             after = time.monotonic()
-            rows = report_rows(sweep.store.scan()).collect(engine="streaming")
+            rows = checked_rows(sweep.store.scan(), READ, sweep.store.directory, sweep.store.manifest)
             means = cell_problems(rows)
             servers = {name: str(each.addresses[0]) for name, each in endpoints.items()}
             places: dict[str, Path | str] = {**checkpoints, **servers}

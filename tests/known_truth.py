@@ -22,12 +22,12 @@ from elastic_core.statistics.responses import is_cut
 from elastic_core.statistics.which_budget import budget_advice, choose_budgets
 from elastic_core.sweep.grid import build_cells
 from elastic_core.sweep.plan import plan_sweep
-from elastic_core.sweep.sound import check_rows, whole_samples
+from elastic_core.sweep.sound import checked_rows, whole_samples
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.system.fingerprint import hash_files
 from elastic_core.trajectory import KEY, SCHEMA
 from reports.content import Asked, ReportSources
-from reports.summary import cell_problems, main_model, report_rows, summarize_problems
+from reports.summary import READ, cell_problems, main_model, report_rows, summarize_problems
 from reports.verdict import brief, coverage, left_out, readable, settings
 from tasks.report import report_sources
 from tests import simulated
@@ -47,15 +47,16 @@ class Told(NamedTuple):
 def first_screen(sources: ReportSources) -> str:
     """The two sentences on top of a report, and what it says of rows that it leaves out; or why there is none. As
     `reports.build.build_report`, without figures and tables."""
-    rows = sources.rows.collect()
     try:
-        check_rows(rows, "the table")
+        rows = checked_rows(
+            sources.rows, (*READ, is_cut().alias("cut")), "the table", sources.manifest, sources.problems
+        )
     except UserError as error:
         return str(error)
     whole = whole_samples(rows, sources.asked.num_problems if sources.asked else None)
     if whole.rows.is_empty():
         return left_out(whole)
-    problems = advisable(whole.rows)
+    problems = with_looks(cell_problems(whole.rows), whole.rows)
     summary, advice = summarize_problems(problems), budget_advice(problems)
     choices = choose_budgets(advice, problems, guesses(sources.problems.values()))
     to_set = settings(choices, advice, summary, main_model(summary["model"]), MARGIN, "tokens")

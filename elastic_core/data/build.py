@@ -32,14 +32,13 @@ from elastic_core.data.clean import file_batches, num_rows, remove_leftovers, wr
 from elastic_core.data.dataset import ROW, Dataset, Form, Generated
 from elastic_core.data.decontaminate import Questions
 from elastic_core.data.fetch import FetchedDataset
-from elastic_core.data.problems import MANIFEST, TEMPLATES, Counts, Manifest
+from elastic_core.data.problems import CLEAN, MANIFEST, TEMPLATES, Counts, Manifest
 from elastic_core.data.word_problems import WordParameters
 from elastic_core.errors import UserError
 from elastic_core.miniature.problems import MiniatureParameters, of_dataset
 from elastic_core.system.files import LockHeld, exclusive, replacing, write_text
 from elastic_core.system.fingerprint import hash_files, hash_value, source_fingerprint, tokenizer_fingerprint
 
-CLEAN = "clean"
 STORE = "sets"
 REMOVED = "removed.parquet"
 RECORD = "record.json"

@@ -50,7 +50,7 @@ def clean_batches(entry: Dataset, batches: Batches, ids: pl.Series | None = None
         try:
             rows = entry.map(raw)
             if entry.form is Form.PROBLEMS:
-                rows = _problems(rows, done, ids)
+                rows = _problems(rows, done, ids, entry.clusters)
             if "id" in rows.columns:
                 bad_rows(rows, pl.col("id").is_null(), "the id is missing or null; expected one")
                 found = set(rows["id"])
@@ -124,7 +124,7 @@ def model_text(entry: Dataset, clean: pl.DataFrame) -> pl.DataFrame:
     return clean.select("id", TEMPLATES[entry.prompt].render().alias("prompt"), "truth")
 
 
-def _problems(rows: pl.DataFrame, done: int, ids: pl.Series | None) -> pl.DataFrame:
+def _problems(rows: pl.DataFrame, done: int, ids: pl.Series | None, clusters: str | None) -> pl.DataFrame:
     for column, what in (("question", "question"), ("truth", "answer")):
         bad_rows(rows, pl.col(column).is_null(), f"the {what} is missing or null (as NaN is); expected one")
     bad_rows(rows, pl.col("truth") == "", "the answer is empty; expected one")
@@ -132,8 +132,10 @@ def _problems(rows: pl.DataFrame, done: int, ids: pl.Series | None) -> pl.DataFr
         rows = rows.with_columns(ids.slice(done, rows.height).alias("id"))
     elif "id" not in rows.columns:
         rows = rows.with_columns(pl.int_range(done, done + pl.len()).cast(pl.String).alias("id"))
-    if "starter_code" not in rows.columns:
-        rows = rows.with_columns(pl.lit(None, pl.String).alias("starter_code"))
+    if clusters is not None:
+        rows = rows.with_columns(cluster=pl.col("id").str.extract(clusters))
+    missing = [pl.lit(None, pl.String).alias(name) for name in ("starter_code", "cluster") if name not in rows.columns]
+    rows = rows.with_columns(missing)
     return rows.select(pl.col(name).cast(dtype) for name, dtype in PROBLEMS.items())
 
 
@@ -159,7 +161,8 @@ def write_table(path: Path, schema: pl.Schema, frames: Iterable[pl.DataFrame]) -
     try:
         with replacing(path) as temporary:
             for frame in frames:
-                size = max(1, int(frame.estimated_size()))
+                # Whether clusters are known must not move the row groups: a benchmark is known by its file's hash.
+                size = max(1, int(frame.drop("cluster", strict=False).estimated_size()))
                 for piece in frame.iter_slices(max(1, frame.height * PIECE_BYTES // size)):
                     table = piece.to_arrow()
                     writer = writer or pq.ParquetWriter(temporary, table.schema, **options)

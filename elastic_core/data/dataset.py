@@ -100,6 +100,7 @@ PROBLEMS = pl.Schema(
         "question": pl.String(),
         "starter_code": pl.String(),  # null where the problem has none
         "truth": pl.String(),  # what `elastic_core.rewards.grade` takes
+        "cluster": pl.String(),  # group of problems that are alike, such as a template's or a contest's; or null
         ROW: pl.UInt32(),
     }
 )
@@ -124,7 +125,7 @@ Fields = Mapping[str, pl.DataType | type[pl.DataType]]
 @dataclass(frozen=True, eq=False)
 class Mapper:
     """From raw rows to clean ones: from the columns ROW and `fields` to ROW, `question` and `truth`, and where it has
-    them `id` and `starter_code`. It may leave rows out; what is wrong with one it reports by `bad_rows`."""
+    them `id`, `starter_code` and `cluster`. It may leave rows out; what is wrong with one it reports by `bad_rows`."""
 
     fields: Fields | None  # columns with their types; None: `key` and `json` (text) of each element of a JSON document
     clean: Callable[[pl.DataFrame], pl.DataFrame]
@@ -196,6 +197,7 @@ class Dataset:
     form: Form = Form.PROBLEMS
     grader: str | None = None  # kind that `elastic_core.rewards.grade` takes; None where nothing is graded
     prompt: str | None = None  # name in `TEMPLATES`, for a problem or for the question that begins a conversation
+    clusters: str | None = None  # a pattern that finds a problem's cluster in its id, where the mapping has none
     ids: str | None = None  # a reference data set whose n-th row holds the `id` of the n-th problem
     needs: tuple[str, ...] = ()  # further reference data sets that its results are read with
     cuts_tests: bool = False  # whether those who trained on it took a part of each problem's tests (`data.max_tests`)

@@ -56,7 +56,7 @@ def leetcode(row: Row) -> Row:
 _LIVECODEBENCH = "question_id question_content contest_date starter_code public_test_cases private_test_cases metadata"
 
 
-@reads(*_LIVECODEBENCH.split())
+@reads("contest_id", *_LIVECODEBENCH.split())
 def livecodebench(raw: pl.DataFrame) -> pl.DataFrame:
     """LiveCodeBench (code_generation_lite) within `LIVECODEBENCH_WINDOW`; other rows are left out undecoded."""
     contest_date = pl.col("contest_date").str.head(10).str.to_date("%Y-%m-%d", strict=False)
@@ -65,7 +65,7 @@ def livecodebench(raw: pl.DataFrame) -> pl.DataFrame:
     return _livecodebench_row(raw.filter(contest_date.is_between(*LIVECODEBENCH_WINDOW, closed="left")))
 
 
-@each_row("id", "question", "starter_code", "truth")
+@each_row("id", "question", "starter_code", "cluster", "truth")
 def _livecodebench_row(row: Row) -> Row:
     tests = _tests(_json(row, "public_test_cases"), "public_test_cases")
     row["private_test_cases"] = decode_hidden_tests(_taken(row, "private_test_cases"))
@@ -74,6 +74,7 @@ def _livecodebench_row(row: Row) -> Row:
         "id": _text(row, "question_id"),
         "question": _text(row, "question_content"),
         "starter_code": row["starter_code"] or None,
+        "cluster": row["contest_id"] or None,
         "truth": _livecodebench_truth(tests, row).encode(),
     }
 

@@ -179,6 +179,7 @@ VERL_SCHEMA = pl.Schema(
     }
 )
 MANIFEST = "manifest.json"
+CLEAN = "clean"  # Directory of the clean tables, beside the manifest.
 
 
 @dataclass(frozen=True)
@@ -190,17 +191,23 @@ class Problem:
     question: str  # the whole prompt
     truth: str
     grader: str  # the kind that `elastic_core.rewards.grade` takes
+    cluster: str | None = None  # the group that it shares with problems like it, where its source names one
 
 
 def read_problems(file: Path) -> list[Problem]:
-    """Problems of a parquet file in verl's schema. Another schema is a ValueError."""
+    """Problems of a parquet file in verl's schema. Another schema is a ValueError. Their clusters are read from
+    the clean table: no model is asked for them, and a benchmark with and without them has one hash."""
     frame = pl.read_parquet(file)
     if frame.schema != VERL_SCHEMA:
         raise ValueError(f"{file}: columns {dict(frame.schema)}; expected {dict(VERL_SCHEMA)}")
+    clean, clusters = file.parent / CLEAN / file.name, dict[str, str]()
+    if clean.exists() and "cluster" in pl.read_parquet_schema(clean):
+        clusters = dict(pl.read_parquet(clean, columns=["id", "cluster"]).drop_nulls().iter_rows())
     problems = []
     for row in frame.iter_rows(named=True):
         question, truth, info = row["prompt"][-1]["content"], row["reward_model"]["ground_truth"], row["extra_info"]
-        problems.append(Problem(row["data_source"], info["id"], question, truth, info["grader"]))
+        cluster = clusters.get(info["id"]) or None
+        problems.append(Problem(row["data_source"], info["id"], question, truth, info["grader"], cluster))
     return problems
 
 

@@ -99,7 +99,7 @@ _ENTRIES = (
           map=mapping_code.livecodebench, prompt="livecodebench-v1",
           **_hub("livecodebench/code_generation_lite", *_livecodebench, licence="CC")),
     _code("codeforces", "Codeforces contests, most problems with their sample test only", rows=408,
-          map=mapping_code.codeforces, ids="codeforces-ids", needs=("codeforces-ratings",),
+          map=mapping_code.codeforces, clusters=r"^(\d+)", ids="codeforces-ids", needs=("codeforces-ratings",),
           **_rllm("test/code/codeforces.json", 851284,
                   "8e9eab7fce7e432abe4437dd997c16f1514be51d224f2d72a7bd07d58cce476a")),
     _code("humaneval-plus", "HumanEval+", rows=164, map=mapping_code.humaneval_plus, prompt="evalplus-v1",

@@ -46,6 +46,7 @@ class UserDataset:
     question: str  # name of the field, as of the next two
     answer: str
     id: str | None = None  # without it a row is called by its position
+    cluster: str | None = None  # problems of one value are alike, as of one template
     split: Literal["train", "evaluation"] = "evaluation"
     prompt: str = "boxed-v1"
     licence: str = "the user's own"
@@ -57,7 +58,7 @@ class UserDataset:
     def dataset(self, directory: Path = Path()) -> Dataset:
         """The data set as an entry of the registry; `directory` is that of the records."""
         file = directory / self.file
-        read = reads(*filter(None, (self.question, self.answer, self.id)))
+        read = reads(*filter(None, (self.question, self.answer, self.id, self.cluster)))
         solved = self.form == "problems"
         return Dataset(
             name=self.name,
@@ -85,7 +86,8 @@ class UserDataset:
 
     def _problems(self, raw: pl.DataFrame) -> pl.DataFrame:
         truth = _truth(self.answer) if self.rationales else pl.col(self.answer)
-        columns = {"question": pl.col(self.question), "truth": truth} | ({"id": pl.col(self.id)} if self.id else {})
+        columns = {"question": pl.col(self.question), "truth": truth}
+        columns |= {name: pl.col(field) for name in ("id", "cluster") if (field := getattr(self, name))}
         rows = self._used(raw)
         bad_rows(rows, pl.col(self.question).str.strip_chars() == "", f"{self.question}: is empty; expected a question")
         return rows.select(ROW, **{name: column.str.strip_chars() for name, column in columns.items()})
@@ -117,8 +119,8 @@ def checked(dataset: UserDataset) -> UserDataset:
     file = Path(dataset.file)
     try:
         present = column_names(file)
-        for option, name in (("question", dataset.question), ("answer", dataset.answer), ("id", dataset.id)):
-            if name and name not in present:
+        for option in ("question", "answer", "id", "cluster"):
+            if (name := getattr(dataset, option)) and name not in present:
                 raise UserError(f"--{option} {name}: {file} has no such field; there are: {', '.join(present)}")
         first = next(read_batches(file, {dataset.answer: pl.String()}), pl.DataFrame())
     except BadRow as error:

@@ -31,7 +31,7 @@ Samples = int | Mapping[str, int]
 """Samples per problem and cell: of every benchmark, or by its name and `OTHERS` for the rest."""
 OTHERS = "default"
 
-_SWAP = ">"
+SWAP = ">"  # Between the two checkpoints of a model.
 _WITHOUT_BUDGET = ("unconstrained", *map(STRATEGY.format, EFFORTS))
 _PAIR = ("navigator", "thinker", "solver")
 
@@ -62,9 +62,9 @@ def checkpoints(model: str) -> dict[str, str]:
 
 def split_model(model: str) -> list[str]:
     """Names of its one or two checkpoints; raises as `checkpoints`."""
-    names = model.split(_SWAP)
+    names = model.split(SWAP)
     if len(names) > 2 or not all(names):
-        raise ValueError(f'"{model}" is not a model; expected a name, or THINKER{_SWAP}SOLVER')
+        raise ValueError(f'"{model}" is not a model; expected a name, or THINKER{SWAP}SOLVER')
     return names
 
 

@@ -124,6 +124,7 @@ def fetch(names: tuple[str, ...], mirror: Path | None) -> None:
     help="Field that holds the answer, without a box; or a rationale whose last line is `#### ANSWER`, as in GSM8K.",
 )
 @click.option("--id", metavar="FIELD", help="Field that names the row. Without it its position does.")
+@click.option("--cluster", metavar="FIELD", help="Field that names a group of problems that are alike, as a template.")
 @click.option("--name", help="Name of the data set. Without it the file's name.")
 @click.option(
     "--for",

@@ -4,6 +4,7 @@ requested rows they hold. Prefect is not imported, so that `elastic sweep status
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -12,20 +13,17 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from elastic_core.budget import parse_grid
-from elastic_core.data.problems import Problem, read_problems
+from elastic_core.data.problems import read_problems
 from elastic_core.engines.endpoint import Endpoint
 from elastic_core.engines.parameters import EngineParameters, vllm_version
 from elastic_core.errors import UserError, nearest
-from elastic_core.statistics.cost import WORK, with_work
 from elastic_core.sweep.grid import build_cells, first_ids, rows_of
-from elastic_core.sweep.sound import check_rows, repeated_texts, whole_samples
+from elastic_core.sweep.sound import Problems, checked_rows, repeated_texts, whole_samples
 from elastic_core.sweep.store import Manifest, ManifestMismatch
 from elastic_core.sweep.table import SweepTable, with_stores
 from elastic_core.system.fingerprint import hash_files
 from reports.content import Asked
 from tasks.records.stage_directory import INPUTS, STORES, TABLE, Stage
-
-Problems = Mapping[tuple[str, str], Problem]  # By benchmark and id.
 
 
 def open_table(directory: Path) -> SweepTable:
@@ -53,7 +51,9 @@ def benchmark_files(table: SweepTable) -> dict[str, Path]:
     """The built data sets that a table was made with, by benchmark, as far as they are still there."""
     found = {}
     for name, sha256 in table.manifest.benchmarks.items():
-        for file in sorted(preset_directory(table).glob(f"data/*/{name}.parquet")):
+        # The newest first: an older one may lack the clusters of its problems.
+        files = preset_directory(table).glob(f"data/*/{name}.parquet")
+        for file in sorted(files, key=lambda file: (-file.stat().st_mtime, file)):
             if hash_files([file]) == sha256:
                 found[name] = file
                 break
@@ -85,6 +85,10 @@ def sweep_table(stage: Stage, engine: EngineParameters, endpoints: Mapping[str, 
     return table
 
 
+DATA_LOST = "its data is not there any more, so a problem that no model has a row of would not be missed"
+_log = logging.getLogger(__name__)
+
+
 class Measured(NamedTuple):
     rows: pl.LazyFrame  # Of the problems that the sweep measures, and of each question once.
     problems: Problems  # These, as far as the data is still there.
@@ -93,7 +97,8 @@ class Measured(NamedTuple):
 
 
 def measured(table: SweepTable) -> Measured:
-    """A table may hold more problems than its sweep was asked for last."""
+    """A table may hold more problems than its sweep was asked for last. ManifestMismatch as `SweepTable.check`."""
+    table.check()
     rows, files, sweep = table.scan(), benchmark_files(table), stage_inputs(table.directory.parent)
     problems: Problems = {(name, each.id): each for name, file in files.items() for each in read_problems(file)}
     if sweep is not None and (number := sweep["request"].get("problems")) is not None:
@@ -108,15 +113,11 @@ def measured(table: SweepTable) -> Measured:
 
 
 def sound_rows(table: SweepTable, columns: Collection[str | pl.Expr], *wanted: pl.Expr) -> pl.DataFrame:
-    """Columns, `KEY` among them, of a table's rows, of the samples that every problem has; `WORK` is counted if asked.
-
-    Raises:
-        UserError: when a key appears twice or a row breaks a rule (`check_rows`).
-    """
+    """`checked_rows` of a table, of the samples that every problem has. UserError as there and as of `measured`."""
     found = measured(table)
-    asked = found.rows.filter(*wanted)
-    rows = (with_work(asked) if set(WORK) & set(columns) else asked).select(*columns).collect()
-    check_rows(rows, table.directory)
+    for name in sorted(table.manifest.benchmarks.keys() - {benchmark for benchmark, _ in found.problems}):
+        _log.warning("%s: %s: %s", table.directory, name, DATA_LOST)
+    rows = checked_rows(found.rows.filter(*wanted), columns, table.directory, table.manifest, found.problems)
     return whole_samples(rows, Counter(benchmark for benchmark, _ in found.problems)).rows
 
 

@@ -37,7 +37,7 @@ def test_a_clean_table_has_normal_answers_ids_and_positions(tmp_path: Path) -> N
     assert build(ENTRY, write(tmp_path / "rows.json", ROWS)) == 5
     table = pl.read_parquet(tmp_path / "clean.parquet")
     assert table.schema == PROBLEMS
-    assert table.row(4) == ("4", "4+1=?", None, "5", 5)
+    assert table.row(4) == ("4", "4+1=?", None, "5", None, 5)
 
 
 @pytest.mark.parametrize(

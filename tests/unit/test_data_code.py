@@ -162,7 +162,7 @@ def test_rows_keep_their_numbers(mapper: Mapper) -> None:
 
 @MAPPERS
 def test_a_row_that_lacks_a_needed_field_is_refused(mapper: Mapper) -> None:
-    for field in set(mapper.fields or ()) - {"starter_code", "metadata"}:
+    for field in set(mapper.fields or ()) - {"starter_code", "metadata", "contest_id"}:
         refused(mapper, GOOD[mapper] | {field: None}, GOOD[mapper], f"{field}|no tests|functional is None")
 
 
@@ -281,7 +281,8 @@ def test_livecodebench_reads_programs() -> None:
     assert CodeTruth.decode(clean.pop("truth")) == CodeTruth(
         "stdin", (CodeTest("1 2\n", "3\n"), CodeTest("3 4\n", "7\n"), CodeTest("", "é"))
     )
-    assert clean == {"row": 1, "id": "abc365_a", "question": "  Add two numbers.\n", "starter_code": None}
+    expected = {"row": 1, "id": "abc365_a", "question": "  Add two numbers.\n", "starter_code": None}
+    assert clean == expected | {"cluster": "abc365"}
 
 
 def test_livecodebench_reads_functions() -> None:

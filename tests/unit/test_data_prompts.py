@@ -65,7 +65,7 @@ def test_another_wording_is_another_hash() -> None:
 def test_every_problem_of_the_registry_has_a_template_and_a_grader() -> None:
     for entry in REGISTRY.values():
         assert (entry.prompt in TEMPLATES) == (entry.grader is not None) == (entry.form == "problems"), entry.name
-    assert PROBLEMS.names() == ["id", "question", "starter_code", "truth", "row"]
+    assert PROBLEMS.names() == ["id", "question", "starter_code", "truth", "cluster", "row"]
 
 
 def test_the_documents_list_every_data_set() -> None:

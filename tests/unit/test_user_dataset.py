@@ -23,6 +23,7 @@ from elastic_core.data.registry import all_datasets
 from elastic_core.errors import UserError
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.rewards import grade
+from elastic_core.system.fingerprint import hash_files
 from flows.commands.data import record
 from tests.upstream import UPSTREAM
 
@@ -355,6 +356,27 @@ def test_another_choice_is_another_data_set(tmp_path: Path, runs: Path) -> None:
     entry = described(tmp_path, ["5"])
     chosen = [added(replace(entry, prompt=prompt), runs)[1].chosen for prompt in ("boxed-v1", "plain-v1")]
     assert chosen[0] != chosen[1]
+
+
+def test_a_field_of_groups_gives_problems_their_clusters_and_the_benchmark_keeps_its_hash(
+    tmp_path: Path, runs: Path
+) -> None:
+    file = tmp_path / "my.jsonl"
+    rows = [{"q": f"{i}?", "a": i, "of": of} for i, of in enumerate(("first", "first", "second", None, ""))]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    built = {}
+    for cluster in (None, "of"):
+        entry = user_dataset.UserDataset("mine", *user_dataset.describe(file), "q", "a", cluster=cluster)
+        data, known = tmp_path / f"data {cluster}", added(entry, runs)[1]
+        build(DataBuild([known], fetch([known], sources=tmp_path / "sources"), BASE, None), data)
+        built[cluster] = hash_files([data / "mine.parquet"]), read_problems(data / "mine.parquet")
+    assert built[None][0] == built["of"][0]
+    assert [problem.cluster for problem in built["of"][1]] == ["first", "first", "second", None, None]
+    assert [replace(problem, cluster=None) for problem in built["of"][1]] == built[None][1]
+    (data / "clean/mine.parquet").unlink()  # As of data that was built before there were clusters.
+    assert read_problems(data / "mine.parquet") == built[None][1]
+    with pytest.raises(UserError, match=r"--cluster group: .* no such field"):
+        added(replace(entry, cluster="group"), runs)
 
 
 @needs_gsm8k
