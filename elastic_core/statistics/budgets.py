@@ -16,14 +16,15 @@ import polars as pl
 
 from elastic_core.statistics.accuracy import mean_score, score_difference
 from elastic_core.statistics.estimates import (
+    CLUSTER,
     LADDER,
     bootstrap,
     by_seed,
-    column_of,
     common_problems,
     estimates_table,
     paired_scores,
     seed_columns,
+    units,
 )
 from elastic_core.statistics.intervals import Estimate, simultaneous
 
@@ -51,14 +52,15 @@ def marginal_accuracy(problems: pl.DataFrame) -> pl.DataFrame:
         for fewer, more in pairwise(rungs):
             budgets = fewer["think_budget"][0], more["think_budget"][0]
             fewer, more = common_problems(fewer, more)
-            tokens = column_of(fewer, "tokens"), column_of(more, "tokens")
+            tokens = _means(fewer, "tokens"), _means(more, "tokens")
             added = tokens[1] - tokens[0]
             if fewer.is_empty() or added.mean() <= 0:
                 continue
-            scores = column_of(more, "score") - column_of(fewer, "score")
+            scores = _means(more, "score") - _means(fewer, "score")
             extremes = np.array([[-0.5, added.mean()], [0.5, added.mean()]])
             trajectories = int(fewer["num_samples"].sum()) + int(more["num_samples"].sum())
-            gain = bootstrap(np.stack([scores, added], axis=1), _gain, extremes, trajectories)
+            values = np.stack([scores, added], axis=1)
+            gain = bootstrap(values, _gain, extremes, fewer.height, trajectories)
             means = float(tokens[0].mean()), float(tokens[1].mean())
             found.append((*key, *budgets, *means, *gain.columns("gain").values(), gain.num_problems, trajectories))
     return estimates_table(
@@ -163,7 +165,8 @@ def differences_together(pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]], fam
     if not pairs:
         return []
     values, trajectories = zip(*(paired_scores(a, b) for a, b in pairs), strict=True)
-    return simultaneous(values, trajectories, families)
+    num_problems = pairs[0][0].height
+    return [one._replace(num_problems=num_problems) for one in simultaneous(values, trajectories, families)]
 
 
 def _weighted(cells: Sequence[pl.DataFrame], weights: np.ndarray) -> pl.DataFrame:
@@ -174,7 +177,13 @@ def _weighted(cells: Sequence[pl.DataFrame], weights: np.ndarray) -> pl.DataFram
         "score": pl.Series(scores.mean(axis=0)),
         "num_samples": pl.Series(np.sum([cell["num_samples"].to_numpy() for cell in cells], axis=0)),
     }
-    return cells[0].select("problem").with_columns(**columns)
+    kept = [name for name in ("problem", CLUSTER) if name in cells[0].columns]
+    return cells[0].select(kept).with_columns(**columns)
+
+
+def _means(problems: pl.DataFrame, column: str) -> np.ndarray:
+    """By unit, over seeds, shape (units,)."""
+    return units(problems, column).mean(axis=0)
 
 
 def _gain(means: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ the table is seen: its budgets, and rules of 2 and of 3 answers in a row, in cha
 down. Each is tested by betting (`elastic_core.statistics.betting`) at an equal share of the level, a chain up to its
 first failure. That any certified candidate loses more than the margin has a chance of at most the level, whatever the
 losses look like and however the choice among the certified is made. It holds for problems like these: exchangeable with
-them. *Shown* is a test by Student's t with the corrections of `paired_mean`, at 5 % for the budgets of a strategy; it
+them. *Shown* is the one-sided test of `paired_interval`, at 5 % for the budgets of a strategy; it
 needs fewer problems, and promises less: docs/numbers.md.
 
 `problems` is the `problem_table` of a trajectory table by its cells, with `score` in [0, 1] and the columns `WORK`.
@@ -40,10 +40,9 @@ from elastic_core.statistics.estimates import FREE, paired_scores, ratio_of_mean
 from elastic_core.statistics.intervals import (
     LEVEL,
     Estimate,
-    paired_mean,
+    paired_interval,
     problems_needed,
     seed_half_widths,
-    t_upper,
     with_seeds,
 )
 from elastic_core.stop_rule import ADAPTIVE, StopRule
@@ -185,13 +184,13 @@ def _one_sided(side: pl.DataFrame, free: pl.DataFrame) -> Estimate:
     """The paired difference of accuracy; its bounds are one-sided, 95 % each."""
     values, trajectories = paired_scores(side, free)
     differences = values.mean(axis=0)
-    counts = len(differences), trajectories
+    counts = side.height, trajectories
     if len(differences) < 2:
         return Estimate(float(differences.mean()), -1.0, 1.0, *counts)
-    found = paired_mean(differences)
+    mean = float(differences.mean())
     (seeds,) = seed_half_widths([values])
-    one_sided = found.interval(t_upper(len(differences) - 1, LEVEL))
-    return Estimate(found.mean, *with_seeds(found.mean, one_sided, seeds, (-1.0, 1.0)), *counts, seeds)
+    bounds = with_seeds(mean, paired_interval(differences, LEVEL), seeds, (-1.0, 1.0))
+    return Estimate(mean, *bounds, *counts, seeds)
 
 
 def problems_to_certify(advice: pl.DataFrame, margin: float, level: float = LEVEL) -> tuple[int, int | None]:

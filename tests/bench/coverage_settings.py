@@ -62,6 +62,8 @@ class Kind(NamedTuple):
 
 
 def kinds() -> list[Kind]:
+    from tests.bench.coverage_tokens import token_kinds  # It is built from what is here.
+
     sizes = "5 to 500 problems, 1 to 16 samples"
     seeded = "30 and 100 problems, 2, 3 and 5 seeds"
     spread = "seeds that differ by 0, 1, 3 and 10 points"
@@ -86,6 +88,7 @@ def kinds() -> list[Kind]:
         Kind("certificates", "50, 100 and 500 problems, 3 and 5 points, budgets and 16 rules", list(promises())),
         Kind("accuracy of level high", "8 equal budgets, 30 and 100 problems, 1 to 16 samples", list(levels()), 0.2),
         Kind("`--until`", "30 and 100 problems, from 2 samples up to 64", list(until()), 0.3),
+        *token_kinds(),
     ]  # fmt: skip
 
 

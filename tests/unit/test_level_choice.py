@@ -196,7 +196,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("runs") / "mine" / "sweep" / "key" / "table"
     store = TrajectoryStore(directory)
     with store.writing(Manifest({"base": "b0", "trained": "a1"}, {}, {}, {"temperature": 0.8, "top_p": 0.95})):
-        store.append(make_rows(models=("base", "trained", "base>trained"), num_samples=2))
+        store.append(make_rows(models=("base", "trained", "base>trained"), num_problems=40, num_samples=2))
     return directory
 
 

@@ -96,7 +96,7 @@ def test_the_advice_is_the_cheapest_that_holds_and_says_what_it_saves() -> None:
 
 
 def test_equal_scores_on_few_problems_decide_nothing_and_say_how_many_would() -> None:
-    table = problems({64: (0.5, 100), None: (0.5, 200)}, count=10)
+    table = problems({64: (0.5, 100), None: (0.5, 200)}, count=30)
     others = pl.when(pl.col("strategy") == "unconstrained").then(1 - pl.col("score")).otherwise("score")
     (chosen,) = shown(table.with_columns(score=others)).to_dicts()
     assert chosen["verdict"] == "undecided"
