@@ -214,7 +214,7 @@ def test_a_table_becomes_a_file_of_levels(table: Path, tmp_path: Path) -> None:
     assert shown.keys() == levels.levels.keys() - {"high"}
     for name, line in shown.items():
         assert str(levels.levels[name].budget) in line and f"{100 * levels.levels[name].accuracy:.1f} [" in line
-    assert "40 problems × 2 samples under 8 budgets of separate" in done.stdout
+    assert "80 problems × 2 samples under 8 budgets of separate" in done.stdout
     assert "within 2 points" in done.stdout
 
 
