@@ -68,6 +68,7 @@ def score_difference(a: pl.DataFrame, b: pl.DataFrame) -> Estimate:
 
     The interval is that of the differences problem by problem (`paired_interval`), so cells that share samples, as the
     memo lets them, are told apart by what they do not share. What several training seeds add is in it (`with_seeds`).
+    Of a training with one seed nothing tells what another seed would give, so the difference is from that training.
     """
     (estimate,) = score_differences([(a, b)])
     return estimate

@@ -35,7 +35,7 @@ _MEDIAN = 100.0  # Tokens of the median response.
 
 
 def token_kinds() -> list[Kind]:
-    lengths = "log lengths of problems that spread by 0.5 to 1.5, or Pareto's 1.5 and 1.1, cut at 8 to 30 medians"
+    lengths = "log lengths of problems that spread by 0.5 to 1.5, or Pareto's 1.5 and 1.1, limits at 8 to 30 medians"
     few, many = "5 to 500 problems", "30 to 500 problems"
     return [
         Kind("mean tokens", f"{many}, 1 and 16 samples, {lengths}; 1 in 5 forced", list(mean_lengths())),
@@ -59,8 +59,8 @@ LAWS = {
     "log-sd 1, limit 8": (1.0, 8.0),
     "log-sd 1.5, limit 8": (1.5, 8.0),
     "log-sd 1.5, limit 30": (1.5, 30.0),
-    "Pareto 1.5, limit 16": (-1.5, 16.0),
-    "Pareto 1.1, limit 30": (-1.1, 30.0),
+    "Pareto 1.5, limit 10": (-1.5, 10.0),
+    "Pareto 1.1, limit 16": (-1.1, 16.0),
 }
 """Of a problem's median length in medians: the spread of a log-normal, or minus the index of a Pareto tail; and the
 limit that ends every response."""

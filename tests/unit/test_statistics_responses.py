@@ -53,8 +53,8 @@ def test_token_intervals_are_of_the_problems_and_never_below_zero() -> None:
     thinking, solving = mean(rows, "think_tokens"), mean(rows, "solution_tokens")
     assert 0 <= thinking.low < 3 < thinking.high
     # At least Student's t of 100 problems, 1.984 x 2.247 / 10, and not much more where nothing is skewed.
-    assert solving.mean - solving.low == pytest.approx(0.446, rel=0.15) and solving.mean - solving.low >= 0.446
-    assert solving.high - solving.mean == pytest.approx(0.446, rel=0.15) and solving.high - solving.mean >= 0.446
+    assert solving.mean - solving.low == pytest.approx(0.446, rel=0.25) and solving.mean - solving.low >= 0.446
+    assert solving.high - solving.mean == pytest.approx(0.446, rel=0.25) and solving.high - solving.mean >= 0.446
 
 
 def test_few_problems_bound_no_length() -> None:
