@@ -31,7 +31,7 @@ import polars.selectors as cs
 
 from elastic_core.budget import Budget
 from elastic_core.statistics.accuracy import mean_score, score_differences
-from elastic_core.statistics.at_k import maj_at_k_values, mean_rate, pass_at_k_values
+from elastic_core.statistics.at_k import maj_at_k_values, pass_at_k_values
 from elastic_core.statistics.cost import WORK, with_work
 from elastic_core.statistics.estimates import (
     FREE,
@@ -65,8 +65,8 @@ READ = (
 _COUNTS = ("tokens", "think_tokens", "solution_tokens", "navigator_tokens", "forced_tokens", *WORK)
 """Columns of `cell_problems` that count tokens and turns of a response."""
 _MEANS: dict[str, tuple[str, Callable[[pl.DataFrame, str], Estimate]]] = {
-    "pass_at_k": ("pass_at_k", mean_rate),
-    "maj_at_k": ("maj_at_k", mean_rate),
+    "pass_at_k": ("pass_at_k", mean_score),
+    "maj_at_k": ("maj_at_k", mean_score),
     **{f"{name}_mean": (name, mean_tokens) for name in _COUNTS},
     "forced_fraction": ("forced_close", mean_score),
 }

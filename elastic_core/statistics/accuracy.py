@@ -15,17 +15,19 @@ from elastic_core.statistics.estimates import (
     column_of,
     common_problems,
     estimates_table,
+    num_units,
     paired_scores,
     paired_tables,
     problem_table,
-    seed_columns,
     seed_keys,
+    units,
 )
 from elastic_core.statistics.intervals import (
+    LEVEL,
     Estimate,
+    mean_share,
     paired_interval,
     seed_half_widths,
-    share_interval,
     t_quantile,
     with_seeds,
 )
@@ -41,26 +43,19 @@ def avg_at_k(rows: pl.DataFrame) -> Estimate:
 def mean_score(problems: pl.DataFrame, column: str = "score") -> Estimate:
     """The mean over problems of a share of their samples, from one cell's `problem_table`.
 
-    The interval is Clopper and Pearson's at the effective sample size n = p(1 - p) / var (`share_interval`), where var
-    is the between-problem variance of the mean (clusters are problems; Dean and Pagano 2015, "Evaluating confidence
-    interval methods for binomial proportions in clustered surveys").
-
-    The effective size is computed with two pseudo-problems added, one all right and one all wrong, in the spirit of
-    Agresti and Coull (1998). Near 0 and 1 a handful of problems carries the whole variance, and all-right and all-wrong
-    need no case of their own. The price is an interval too wide where samples of one problem are nearly independent.
+    The interval is Clopper and Pearson's (`share_interval`) at the `effective_size` of the problems' means. It is also
+    that of pass@k, of maj@k, and of a count as a share of the most that it can be.
 
     Where the table has several training seeds, what they add is in the interval (`with_seeds`).
     """
-    means = column_of(problems, column)
+    values = units(problems, column)
+    means = values.mean(axis=0)
     num_trajectories = int(problems["num_samples"].sum())
-    padded = np.append(means, (0.0, 1.0))
-    variance = padded.var(ddof=1) / len(means)
-    # No clustering can make samples worth more than if they were all independent.
-    effective = min(float(padded.mean() * (1 - padded.mean()) / variance), num_trajectories)
     mean = float(means.mean())
-    (added,) = seed_half_widths([seed_columns(problems, column)])
-    interval = with_seeds(mean, share_interval(mean, effective), added, (0.0, 1.0))
-    return Estimate(mean, *interval, len(means), num_trajectories, added)
+    (added,) = seed_half_widths([values])
+    # No clustering can make samples worth more than if they were all independent.
+    interval = with_seeds(mean, mean_share(means, most=num_trajectories), added, (0.0, 1.0))
+    return Estimate(mean, *interval, problems.height, num_trajectories, added)
 
 
 def paired_difference(a: pl.DataFrame, b: pl.DataFrame) -> Estimate:
@@ -73,6 +68,7 @@ def score_difference(a: pl.DataFrame, b: pl.DataFrame) -> Estimate:
 
     The interval is that of the differences problem by problem (`paired_interval`), so cells that share samples, as the
     memo lets them, are told apart by what they do not share. What several training seeds add is in it (`with_seeds`).
+    Of a training with one seed nothing tells what another seed would give, so the difference is from that training.
     """
     (estimate,) = score_differences([(a, b)])
     return estimate
@@ -83,11 +79,12 @@ def score_differences(pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]]) -> lis
     problems, such as those of different benchmarks."""
     sides = [paired_scores(a, b) for a, b in pairs]
     found = []
-    for (values, trajectories), added in zip(sides, seed_half_widths([each for each, _ in sides]), strict=True):
+    widths = seed_half_widths([each for each, _ in sides])
+    for (problems, _), (values, trajectories), added in zip(pairs, sides, widths, strict=True):
         differences = values.mean(axis=0)
         mean = float(differences.mean())
-        bounds = with_seeds(mean, paired_interval(differences, len(pairs)), added, (-1.0, 1.0))
-        found.append(Estimate(mean, *bounds, len(differences), trajectories, added))
+        bounds = with_seeds(mean, paired_interval(differences, LEVEL / 2 / len(pairs)), added, (-1.0, 1.0))
+        found.append(Estimate(mean, *bounds, problems.height, trajectories, added))
     return found
 
 
@@ -153,12 +150,12 @@ def variance_split(ours: pl.DataFrame, theirs: pl.DataFrame | None = None) -> Sp
             one.join(two, on=place, how="semi", nulls_equal=True) for one, two in ((ours, theirs), (theirs, ours))
         )
     sides = [side for side in (ours, theirs) if side is not None]
-    if ours["problem"].n_unique() < 2:
+    if num_units(ours) < 2:
         return None
     tables = [problem_table(side, ["score"]) for side in sides]
     of_one_seed = [each.drop(by_seed("score"), strict=False) for each in tables]
     if theirs is None:
-        values = seed_columns(tables[0], "score")
+        values = units(tables[0], "score")
         estimate, alone = (mean_score(each) for each in (tables[0], of_one_seed[0]))
     else:
         values, _ = paired_scores(tables[0], tables[1])

@@ -22,23 +22,12 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from elastic_core.statistics.estimates import TRAIN_SEED, bootstrap, column_of, seed_columns
-from elastic_core.statistics.intervals import Estimate, seed_half_widths, with_seeds
+from elastic_core.statistics.estimates import TRAIN_SEED
 from elastic_core.trajectory import BUDGET
 
 _NAME = re.compile(r"majority_([1-9]\d*)|short_([1-9]\d*)_at_([1-9]\d*)")
 MAX_VOTES = 5  # Most votes of short-m@n: the expectation goes through all choices of so many of the samples.
 _SEPARATE = "separate"
-
-
-def mean_rate(problems: pl.DataFrame, column: str) -> Estimate:
-    """Mean over problems of a value in [0, 1], with its bootstrap interval, to which training seeds add as in
-    `mean_score`; one row per problem, with `num_samples`."""
-    values = column_of(problems, column)[:, None]
-    found = bootstrap(values, lambda means: means[:, 0], np.array([[0.0], [1.0]]), int(problems["num_samples"].sum()))
-    (added,) = seed_half_widths([seed_columns(problems, column)])
-    low, high = with_seeds(found.mean, (found.low, found.high), added, (0.0, 1.0))
-    return found._replace(low=low, high=high)
 
 
 def pass_at_k_values(rows: pl.DataFrame, k: int, keys: Sequence[str]) -> pl.DataFrame:

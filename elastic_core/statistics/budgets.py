@@ -16,16 +16,16 @@ import polars as pl
 
 from elastic_core.statistics.accuracy import mean_score, score_difference
 from elastic_core.statistics.estimates import (
+    CLUSTER,
     LADDER,
-    bootstrap,
     by_seed,
-    column_of,
     common_problems,
     estimates_table,
     paired_scores,
     seed_columns,
+    units,
 )
-from elastic_core.statistics.intervals import Estimate, simultaneous
+from elastic_core.statistics.intervals import Estimate, mean_interval, paired_interval, simultaneous
 
 Distribution = Literal["log-uniform", "uniform"]
 """Of the thinking budgets that a model may be given: uniform in their logarithm."""
@@ -36,8 +36,9 @@ _RUNG = (*LADDER, "think_budget")
 
 def marginal_accuracy(problems: pl.DataFrame) -> pl.DataFrame:
     """Between neighbouring thinking budgets of one strategy at one solution budget: the paired difference of avg@k over
-    that of mean sampled tokens, for problems that both have. Resampled problems give the interval (`bootstrap`; on its
-    pseudo-problems the scores differ by 0.5 and the tokens as they do on average), infinite where tokens hardly grow.
+    that of mean sampled tokens, for problems that both have. The interval is that of a ratio whose terms have intervals
+    of their own (MOVER: Donner and Zou 2012; with equal distances to either side it is Fieller's): of the scores
+    `paired_interval`, of the tokens Student's t. It is infinite where tokens are not shown to grow.
 
     A row per pair of neighbours of which the larger budget takes more `tokens`. Columns: LADDER, think_budget (the
     smaller), next_budget (null: unlimited), tokens, next_tokens (their means), gain in accuracy per 100 tokens with low
@@ -51,16 +52,14 @@ def marginal_accuracy(problems: pl.DataFrame) -> pl.DataFrame:
         for fewer, more in pairwise(rungs):
             budgets = fewer["think_budget"][0], more["think_budget"][0]
             fewer, more = common_problems(fewer, more)
-            tokens = column_of(fewer, "tokens"), column_of(more, "tokens")
+            tokens = [units(side, "tokens").mean(axis=0) for side in (fewer, more)]
             added = tokens[1] - tokens[0]
             if fewer.is_empty() or added.mean() <= 0:
                 continue
-            scores = column_of(more, "score") - column_of(fewer, "score")
-            extremes = np.array([[-0.5, added.mean()], [0.5, added.mean()]])
-            trajectories = int(fewer["num_samples"].sum()) + int(more["num_samples"].sum())
-            gain = bootstrap(np.stack([scores, added], axis=1), _gain, extremes, trajectories)
+            values, trajectories = paired_scores(more, fewer)
+            gain = _gain(values.mean(axis=0), added)._replace(num_problems=fewer.height, num_trajectories=trajectories)
             means = float(tokens[0].mean()), float(tokens[1].mean())
-            found.append((*key, *budgets, *means, *gain.columns("gain").values(), gain.num_problems, trajectories))
+            found.append((*key, *budgets, *means, *gain.columns("gain").values(), *gain[3:5]))
     return estimates_table(
         found, _keys(problems, *_RUNG, "next_budget"), ["tokens", "next_tokens", "gain", "low", "high"]
     )
@@ -163,7 +162,8 @@ def differences_together(pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]], fam
     if not pairs:
         return []
     values, trajectories = zip(*(paired_scores(a, b) for a, b in pairs), strict=True)
-    return simultaneous(values, trajectories, families)
+    num_problems = pairs[0][0].height
+    return [one._replace(num_problems=num_problems) for one in simultaneous(values, trajectories, families)]
 
 
 def _weighted(cells: Sequence[pl.DataFrame], weights: np.ndarray) -> pl.DataFrame:
@@ -174,10 +174,20 @@ def _weighted(cells: Sequence[pl.DataFrame], weights: np.ndarray) -> pl.DataFram
         "score": pl.Series(scores.mean(axis=0)),
         "num_samples": pl.Series(np.sum([cell["num_samples"].to_numpy() for cell in cells], axis=0)),
     }
-    return cells[0].select("problem").with_columns(**columns)
+    kept = [name for name in ("problem", CLUSTER) if name in cells[0].columns]
+    return cells[0].select(kept).with_columns(**columns)
 
 
-def _gain(means: np.ndarray) -> np.ndarray:
-    """Per hundred tokens; nan where a draw takes no more tokens at the larger budget."""
-    scores, tokens = means[:, 0], means[:, 1]
-    return np.divide(_PER_TOKENS * scores, tokens, out=np.full_like(scores, np.nan), where=tokens > 0)
+def _gain(scores: np.ndarray, tokens: np.ndarray) -> Estimate:
+    """Per hundred tokens, from differences by unit; the mean of tokens is above 0."""
+    gained, added = float(scores.mean()), float(tokens.mean())
+    square = added**2 - (mean_interval(tokens)[1] - added) ** 2
+    if not square > 0:
+        return Estimate(_PER_TOKENS * gained / added, -np.inf, np.inf, 0, 0)
+
+    def bound(own: float) -> float:
+        reach = (added**2 - square) * gained**2 + square * (own - gained) ** 2
+        return _PER_TOKENS * (gained * added + np.sign(own - gained) * float(np.sqrt(reach))) / square
+
+    low, high = (bound(own) for own in paired_interval(scores))
+    return Estimate(_PER_TOKENS * gained / added, low, high, 0, 0)

@@ -23,7 +23,7 @@ import polars as pl
 from elastic_core.seeds import problem_digest
 from elastic_core.statistics.betting import largest_capital
 from elastic_core.statistics.budgets import comparable
-from elastic_core.statistics.estimates import FREE, paired_scores, seed_keys
+from elastic_core.statistics.estimates import FREE, paired_scores, seed_keys, unit_losses
 from elastic_core.statistics.intervals import LEVEL, t_upper
 from elastic_core.stop_rule import ADAPTIVE, StopRule
 from elastic_core.trajectory import BUDGET, CELL
@@ -122,9 +122,10 @@ def _shown(there: list[Candidate], margins: np.ndarray, margin: float, level: fl
     free = there[0].free
     sides = [each["looks"] for each in (free, *(one.side for one in there))]
     num_looks = min(len(scores) for side in sides for scores in side)
-    order = np.argsort([problem_digest(free["benchmark"][0], str(name)) for name in free["problem"]])
-    without, *limited = (np.array(side.list.head(num_looks).to_list())[order].T for side in sides)
-    capital = largest_capital(without - np.array(limited), margins, level)
+    without, *limited = (np.array(side.list.head(num_looks).to_list()).T for side in sides)
+    losses, weights, names = unit_losses(without - np.array(limited), free)
+    order = np.argsort([problem_digest(free["benchmark"][0], str(name)) for name in names])
+    capital = largest_capital(losses[..., order], margins, level, weights[order])
     passed = np.logical_and.accumulate((capital >= -np.log(level))[:, ::-1], axis=1)[:, ::-1]
     found: list[tuple[object, ...]] = []
     reached: dict[str, tuple[float, float]] = {}
@@ -136,7 +137,7 @@ def _shown(there: list[Candidate], margins: np.ndarray, margin: float, level: fl
         # The margin that problems alone must be within, so that it is kept with seeds.
         room = (margin - loss) ** 2 - seeds**2 if margin > loss else -1.0
         rate = grown[max(0, np.searchsorted(margins, loss + room**0.5 + 1e-9) - 1)] if room > 0 else 0.0
-        needed = np.ceil(len(order) * -np.log(level) / rate) if rate > 0 else np.inf
+        needed = np.ceil(free.height * -np.log(level) / rate) if rate > 0 else np.inf
         before = reached.get(each.chain, (0.0, 0.0))
         reached[each.chain] = bound, needed = max(bound, before[0]), max(needed, before[1])
         found.append((*each.key, bound, needed if np.isfinite(needed) else None))

@@ -9,9 +9,9 @@ already, and has in its cache or is charged for as cached input.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import combinations
 from math import floor, log10
 
@@ -20,11 +20,19 @@ import polars as pl
 
 from elastic_core.statistics.accuracy import mean_score
 from elastic_core.statistics.budgets import comparable, differences_together
-from elastic_core.statistics.estimates import SEED, mean_tokens, problem_table, seed_columns, seed_keys
-from elastic_core.statistics.intervals import Estimate
+from elastic_core.statistics.estimates import (
+    CLUSTER,
+    column_of,
+    groups_of,
+    mean_tokens,
+    problem_table,
+    seed_keys,
+    unit_values,
+    units,
+)
+from elastic_core.statistics.intervals import Estimate, effective_size, share_interval
 from elastic_core.trajectory import CELL
 
-_DRAWS = 500
 _PLACE = ["model", "benchmark"]
 
 WORK = ("input_tokens", "cached_tokens", "output_tokens", "turns")  # Columns of `with_work`.
@@ -58,48 +66,37 @@ class CostModel:
         return pl.sum_horizontal(cost * pl.col(name) for name, cost in zip(WORK, self.prices, strict=True))
 
     def of_problems(self, problems: pl.DataFrame) -> np.ndarray:
-        """Of a problem table with the columns `WORK`, shape (seeds, problems); see `seed_columns`."""
+        """Of a problem table with the columns `WORK`, shape (seeds, units); see `units`."""
         costs = zip(WORK, self.prices, strict=True)
-        return np.sum([cost * seed_columns(problems, name) for name, cost in costs], axis=0)
+        return np.sum([cost * units(problems, name) for name, cost in costs], axis=0)
 
 
 TOKENS = CostModel()
 
 
 def p95(rows: pl.DataFrame, column: str) -> Estimate:
-    """The 95th percentile of a column over the rows of one cell, with the percentile interval of resampled problems
-    (the cluster bootstrap, as in `bootstrap`; without pseudo-problems, so a single problem has no width)."""
-    rows = rows.sort(column)
-    values = rows[column].cast(pl.Float64).to_numpy()
-    place = rows["problem"].rank("dense").to_numpy() - 1
-    sizes = np.bincount(place)
-    counts = _resamples(len(sizes))
-    total = counts @ sizes
-    # From the top: what is below the percentile in every resample needs no weights.
-    top = 1 + len(values) // 8
-    while True:
-        above = np.cumsum(counts[:, place[len(values) - top :][::-1]], axis=1)
-        if top == len(values) or (total - above[:, -1] < 0.95 * total).all():
-            break
-        top = min(len(values), 2 * top)
-    # The value at which the weights from below reach the share: the first that is not less.
-    reached = (total[:, None] - above >= 0.95 * total[:, None]).sum(axis=1)
-    drawn = values[len(values) - 1 - reached]
-    point = float(values[math.ceil(0.95 * len(values)) - 1])
-    low, high = np.quantile(drawn, (0.025, 0.975))
-    return Estimate(point, min(point, float(low)), max(point, float(high)), len(sizes), len(values))
-
-
-@lru_cache(maxsize=4)
-def _resamples(num_problems: int) -> np.ndarray:
-    """How often each problem is in each resample, shape (draws, problems)."""
-    return np.random.default_rng(SEED).multinomial(num_problems, np.full(num_problems, 1 / num_problems), _DRAWS)
+    """The 95th percentile of a column over the rows of one cell. Its interval holds every value that as many rows may
+    lie below as lie below it if it is the percentile: those at which the interval of the share (`share_interval`) holds
+    0.95 (Woodruff 1952, "Confidence intervals for medians and other position measures", as a test of each value). The
+    share's effective size is that at the percentile, over units. The upper bound is infinite where rows are worth fewer
+    than 72 independent ones: the longest of them may be too short (0.95^72 = 2.5 %)."""
+    groups, values = groups_of(rows), column_of(rows, column)
+    count, ordered = len(values), np.sort(values)
+    point = float(ordered[math.ceil(0.95 * count) - 1])
+    worth = effective_size(unit_values((values <= point).astype(float), groups), count)
+    below = bisect_left(range(count), True, key=lambda number: share_interval(number / count, worth)[1] >= 0.95)
+    above = bisect_left(range(count + 1), True, key=lambda number: share_interval(number / count, worth)[0] > 0.95)
+    # With so many rows up to a value and no more, the percentile may be as low, or anything up to the next row.
+    low = float(ordered[below - 1]) if below else -np.inf
+    high = float(ordered[above - 1]) if above <= count else np.inf
+    return Estimate(point, min(point, low), max(point, high), rows["problem"].n_unique(), count)
 
 
 def cell_costs(rows: pl.DataFrame, model: CostModel) -> pl.DataFrame:
     """What a response of each cell costs, from rows with the columns `WORK`: `CELL`, mean and p95, and the 95 %
     interval of each as <name>_low and <name>_high (null where it is unbounded)."""
-    priced = rows.select(*CELL, "problem", *seed_keys(rows), cost=model.of())
+    kept = [name for name in ("problem", CLUSTER) if name in rows.columns]
+    priced = rows.select(*CELL, *kept, *seed_keys(rows), cost=model.of())
     found = []
     for key, cell in priced.partition_by(CELL, as_dict=True).items():
         mean, high = mean_tokens(problem_table(cell, ["cost"]), "cost"), p95(cell, "cost")

@@ -11,7 +11,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from elastic_core.statistics.estimates import bootstrap, estimates_table, problem_table, sampled_tokens
+from elastic_core.statistics.estimates import (
+    bootstrap,
+    estimates_table,
+    groups_of,
+    problem_table,
+    sampled_tokens,
+    unit_values,
+)
 from elastic_core.statistics.intervals import Estimate, paired_interval
 from elastic_core.trajectory import BUDGET
 
@@ -22,12 +29,13 @@ MIN_LAW_BUDGET = 16  # With fewer thinking tokens the log-linear law is not expe
 class Curve(NamedTuple):
     """What every problem scored and spent in every cell, over the problems measured in all of them: ids, sorted; the
     means of scores and sampled tokens over samples, each of shape (problems, cells); rows of the table over all cells,
-    shape (problems,)."""
+    shape (problems,); the number of each problem's unit (`groups_of`)."""
 
     problems: list[str]
     scores: np.ndarray
     tokens: np.ndarray
     num_samples: np.ndarray
+    groups: np.ndarray
 
     @property
     def num_cells(self) -> int:
@@ -49,8 +57,8 @@ class Curve(NamedTuple):
 
     @property
     def values(self) -> np.ndarray:
-        """Scores, then tokens: what `bootstrap` resamples, shape (problems, 2 * cells)."""
-        return np.concatenate([self.scores, self.tokens], axis=1)
+        """Scores, then tokens: what `bootstrap` resamples, shape (units, 2 * cells)."""
+        return unit_values(np.concatenate([self.scores, self.tokens], axis=1).T, self.groups).T
 
 
 class LogLaw(NamedTuple):
@@ -76,6 +84,7 @@ def read_curve(rows: pl.DataFrame, cell: Sequence[str] = BUDGET) -> Curve:
         complete["score"].to_numpy().reshape(-1, num_cells),
         complete["tokens"].to_numpy().reshape(-1, num_cells),
         complete["num_samples"].to_numpy().reshape(-1, num_cells).sum(axis=1),
+        groups_of(complete)[::num_cells],
     )
 
 
@@ -104,7 +113,7 @@ def area_difference(a: Curve, b: Curve) -> Estimate:
 
     extremes = np.concatenate([_extremes(a, 0.25, 0.75), _extremes(b, 0.75, 0.25)], axis=1)
     values = np.concatenate([a.values, b.values], axis=1)
-    return bootstrap(values, difference, extremes, a.num_trajectories + b.num_trajectories)
+    return bootstrap(values, difference, extremes, len(a.problems), a.num_trajectories + b.num_trajectories)
 
 
 def area_differences(rows: pl.DataFrame, between: Literal["model", "strategy"], baseline: str) -> pl.DataFrame:
@@ -157,7 +166,7 @@ def log_law(rows: pl.DataFrame) -> LogLaw | None:
     x = np.log2(budgets)
     x -= x.mean()
     weights = x / (x @ x)
-    slopes = curve.scores @ weights
+    slopes = unit_values(curve.scores @ weights, curve.groups)
     # That of a problem which is wrong below the middle and right above it.
     steepest = np.abs(weights).sum() / 2
     low, high = paired_interval(slopes / steepest)
@@ -165,11 +174,11 @@ def log_law(rows: pl.DataFrame) -> LogLaw | None:
     y = curve.scores.mean(axis=0) - curve.scores.mean(axis=0).mean()
     residual = y - slope.mean * x
     r2 = 1 - float(residual @ residual) / float(y @ y) if np.ptp(y) else 0.0
-    return LogLaw(budgets, slope, r2, _lack_of_fit(curve.scores, x))
+    return LogLaw(budgets, slope, r2, _lack_of_fit(curve, x))
 
 
-def _lack_of_fit(scores: np.ndarray, x: np.ndarray) -> float | None:
-    """p-value of the mean scores, shape (problems, cells), lying on a line over `x`: Hotelling's T² (Hotelling 1931;
+def _lack_of_fit(curve: Curve, x: np.ndarray) -> float | None:
+    """p-value of the mean scores of cells lying on a line over `x`, shape (cells,): Hotelling's T² (Hotelling 1931;
     Anderson 2003, section 5.3) of each problem's contrasts that are orthogonal to 1 and `x`, so cells that share
     problems and draws are paired. None where there are no more problems than contrasts.
 
@@ -183,19 +192,19 @@ def _lack_of_fit(scores: np.ndarray, x: np.ndarray) -> float | None:
     from scipy.special import fdtrc
 
     basis, _ = np.linalg.qr(np.column_stack([np.ones_like(x), x]), mode="complete")
-    contrasts = scores @ basis[:, 2:]
-    num_problems, num_contrasts = contrasts.shape
-    if num_problems <= num_contrasts:
+    contrasts = unit_values((curve.scores @ basis[:, 2:]).T, curve.groups).T
+    num_units, num_contrasts = contrasts.shape
+    if num_units <= num_contrasts:
         return None
     size = float((contrasts**2).mean())
     mean = contrasts.mean(axis=0)
     if np.allclose(contrasts, 0):
         return 1.0
     spread = contrasts - mean
-    covariance = (spread.T @ spread + 2 * size * np.eye(num_contrasts)) / (num_problems + 1)
-    t2 = num_problems * float(mean @ np.linalg.solve(covariance, mean))
-    rest = num_problems - num_contrasts
-    return float(fdtrc(num_contrasts, rest, t2 * rest / (num_contrasts * (num_problems - 1))))
+    covariance = (spread.T @ spread + 2 * size * np.eye(num_contrasts)) / (num_units + 1)
+    t2 = num_units * float(mean @ np.linalg.solve(covariance, mean))
+    rest = num_units - num_contrasts
+    return float(fdtrc(num_contrasts, rest, t2 * rest / (num_contrasts * (num_units - 1))))
 
 
 def _extremes(curve: Curve, low: float, high: float) -> np.ndarray:
@@ -207,12 +216,12 @@ def _extremes(curve: Curve, low: float, high: float) -> np.ndarray:
 def _shared(a: Curve, b: Curve) -> tuple[Curve, Curve]:
     """Both, on the problems that both have, which may be none."""
     problems = set(a.problems) & set(b.problems)
-    places = [[place for place, problem in enumerate(side.problems) if problem in problems] for side in (a, b)]
+    kept = [[place for place, problem in enumerate(side.problems) if problem in problems] for side in (a, b)]
     one, other = (
-        Curve(sorted(problems), side.scores[kept], side.tokens[kept], side.num_samples[kept])
-        for side, kept in zip((a, b), places, strict=True)
+        Curve(sorted(problems), *(each[places] for each in side[1:])) for side, places in zip((a, b), kept, strict=True)
     )
-    return one, other
+    groups = np.unique(one.groups, return_inverse=True)[1]
+    return one._replace(groups=groups), other._replace(groups=groups)
 
 
 def _points(means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,8 @@
 """From rows to problems, and from problems to an estimate with its 95 % interval; lengths, who closed thoughts.
 
-Samples of one problem are not independent. A problem is a cluster, which every statistic sees once (`problem_table`).
+Samples of one problem are not independent, and problems that come in groups, as those of a template or a contest do,
+are not either (column `CLUSTER`). A mean is always over problems (`problem_table`), each once. Its interval is over
+*units*, which are independent: problems, or their groups (`units`).
 """
 
 from __future__ import annotations
@@ -13,13 +15,19 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from elastic_core.statistics.intervals import Estimate, mean_interval, seed_half_widths, with_seeds
+from elastic_core.statistics.intervals import Estimate, seed_half_widths, t_quantile, with_seeds
 from elastic_core.trajectory import CELL, ThinkFinish
 
 DRAWS = 2000
 SEED = 0
 MIN_DEFINED = 0.95
 """The share of resamples in which a statistic must be defined for its quantiles to mean anything."""
+MIN_UNITS = 30
+"""Of fewer units the interval of `ratio_of_means` is unbounded: none of them may have shown how long lengths can be."""
+_SKEWED_LEVEL = 0.02
+"""Nominal error of `ratio_of_means`; what it covers is in its docstring."""
+CLUSTER = "cluster"
+"""Column of a table whose problems come in groups: the group's name, null where a problem has none but itself."""
 
 LADDER = ("model", "benchmark", "strategy", "solution_budget")
 """What the thinking budgets of a ladder have in common."""
@@ -78,7 +86,7 @@ def problem_table(rows: pl.DataFrame, columns: Sequence[str], by: Sequence[str] 
     """One row per problem: `by`, `problem`, `num_samples`, and the mean over its samples of each of `columns`, sorted
     by `by` and problem. Problem ids are unique only within a benchmark, so rows of several need `by`. Rows that tell
     training seeds apart (`TRAIN_SEED`) have the mean over seeds, and one column more for each of `columns`, the list
-    of the seeds' own means (`by_seed`).
+    of the seeds' own means (`by_seed`). The column `CLUSTER` is kept.
 
     ValueError on no rows, a missing value, or a score outside [0, 1].
     """
@@ -91,7 +99,7 @@ def problem_table(rows: pl.DataFrame, columns: Sequence[str], by: Sequence[str] 
         check_scores(rows)
     seeded = TRAIN_SEED in rows.columns and TRAIN_SEED not in by
     keys = [*by, *([TRAIN_SEED] if seeded else []), "problem"]
-    means = [pl.col(column).mean() for column in columns]
+    means = [*(pl.col(column).mean() for column in columns), *_clusters(rows)]
     table = rows.group_by(keys).agg(pl.len().cast(pl.Int64).alias("num_samples"), *means).sort(keys)
     return over_seeds(table, columns, [*by, "problem"]) if seeded else table
 
@@ -99,19 +107,25 @@ def problem_table(rows: pl.DataFrame, columns: Sequence[str], by: Sequence[str] 
 def over_seeds(table: pl.DataFrame, columns: Sequence[str], keys: Sequence[str]) -> pl.DataFrame:
     """Of a problem table by `TRAIN_SEED` the one over all seeds, each weighing the same: see `problem_table`."""
     lists = [pl.col(column).alias(by_seed(column)) for column in columns]
-    means = [pl.col(column).mean() for column in columns]
+    means = [*(pl.col(column).mean() for column in columns), *_clusters(table)]
     return table.sort(TRAIN_SEED).group_by(keys).agg(pl.col("num_samples").sum(), *means, *lists).sort(keys)
 
 
 def pooled(cells: pl.DataFrame) -> pl.DataFrame:
     """Of a problem table by cells a row per problem: the mean of its scores over cells, and its samples in all."""
     place, score = ["problem"], by_seed("score")
-    table = cells.group_by(place).agg(pl.col("score").mean(), pl.col("num_samples").sum()).sort(place)
+    kept = pl.col("score").mean(), pl.col("num_samples").sum(), *_clusters(cells)
+    table = cells.group_by(place).agg(*kept).sort(place)
     if score not in cells.columns:
         return table
     listed = cells.select(*place, score, seed=pl.int_ranges(pl.col(score).list.len())).explode(score, "seed")
     means = listed.group_by(*place, "seed").agg(pl.col(score).mean()).sort("seed")
     return table.join(means.group_by(place).agg(score), on=place, maintain_order="left")
+
+
+def _clusters(rows: pl.DataFrame) -> list[pl.Expr]:
+    """The column `CLUSTER` of each problem, where rows have it."""
+    return [pl.col(CLUSTER).first()] if CLUSTER in rows.columns else []
 
 
 def check_scores(rows: pl.DataFrame) -> None:
@@ -145,9 +159,66 @@ def seed_columns(problems: pl.DataFrame, column: str) -> np.ndarray:
     return np.array(problems[by_seed(column)].to_list(), dtype=float).T
 
 
+def groups_of(rows: pl.DataFrame) -> np.ndarray:
+    """The number of each row's unit, 0 and up, shape (rows,): its group, or its problem where it has none."""
+    problem = pl.col("problem")
+    if CLUSTER not in rows.columns:
+        return rows.select(problem.rank("dense").cast(pl.Int64)).to_series().to_numpy() - 1
+    alone = pl.when(pl.col(CLUSTER).is_null()).then(problem)
+    return rows.select(pl.struct(CLUSTER, alone).rank("dense").cast(pl.Int64)).to_series().to_numpy() - 1
+
+
+def num_units(problems: pl.DataFrame) -> int:
+    """How many independent units the problems are: as many as there are, or as their groups."""
+    return int(groups_of(problems).max(initial=-1)) + 1
+
+
+def unit_values(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """A value per unit, shape (..., units), from those of its members, shape (..., members), with the same mean: the
+    mean over members, and the sum of the group's departures from it.
+
+    The variance between units is then the cluster-robust one of the mean over members (Liang and Zeger 1986) with the
+    corrections of Bell and McCaffrey (2002, "Bias reduction in standard errors for linear regression with multi-stage
+    samples") for an intercept alone and independent errors. Where groups are equal in size that is the factor
+    C / (C - 1) of C groups. Where they are not, larger groups depart by more, and the variance has fewer than C - 1
+    degrees of freedom: departures grow by as much as Student's t does with these.
+    """
+    sizes = np.bincount(groups)
+    count = len(sizes)
+    if count == len(groups):
+        return values
+    mean = values.mean(axis=-1, keepdims=True)
+    order = np.argsort(groups, kind="stable")
+    totals = np.add.reduceat((values - mean)[..., order], np.append(0, np.cumsum(sizes)[:-1]), axis=-1)
+    departures = count / len(groups) * totals
+    if count > 2 and np.ptp(sizes):
+        shares = sizes / len(groups)
+        others = shares**2 / (1 - shares)
+        degrees = 1 / float((shares**2).sum() + others.sum() ** 2 - (others**2).sum())
+        departures *= t_quantile(degrees) / t_quantile(count - 1) * np.sqrt((1 - 1 / count) / (1 - shares))
+        departures -= departures.mean(axis=-1, keepdims=True)
+    return mean + departures
+
+
+def units(problems: pl.DataFrame, column: str) -> np.ndarray:
+    """`seed_columns` by unit, shape (seeds, units): what an interval over problems is computed from."""
+    values = seed_columns(problems, column)
+    return unit_values(values, groups_of(problems)) if CLUSTER in problems.columns else values
+
+
+def unit_losses(losses: np.ndarray, problems: pl.DataFrame) -> tuple[np.ndarray, np.ndarray, pl.Series]:
+    """Of losses by problem of a table, shape (..., problems), the mean loss of each unit, shape (..., units); what a
+    unit weighs, its size as a part of the largest; and the first problem of each."""
+    groups = groups_of(problems)
+    sizes, order = np.bincount(groups), np.argsort(groups, kind="stable")
+    starts = np.append(0, np.cumsum(sizes)[:-1])
+    sums = np.add.reduceat(losses[..., order], starts, axis=-1)
+    return sums / sizes, sizes / sizes.max(), problems["problem"][order[starts]]
+
+
 def paired_columns(a: pl.DataFrame, b: pl.DataFrame, column: str) -> tuple[np.ndarray, np.ndarray]:
-    """`seed_columns` of both sides, of shapes that broadcast: seeds are paired in order, as many as both have."""
-    first, second = seed_columns(a, column), seed_columns(b, column)
+    """`units` of both sides, of shapes that broadcast: seeds are paired in order, as many as both have."""
+    first, second = units(a, column), units(b, column)
     if 1 in (len(first), len(second)):
         return first, second
     shared = min(len(first), len(second))
@@ -155,7 +226,7 @@ def paired_columns(a: pl.DataFrame, b: pl.DataFrame, column: str) -> tuple[np.nd
 
 
 def paired_scores(a: pl.DataFrame, b: pl.DataFrame) -> tuple[np.ndarray, int]:
-    """Scores of `a` minus those of `b` on the same problems, shape (seeds, problems), and the trajectories of both."""
+    """Scores of `a` minus those of `b` on the same problems, shape (seeds, units), and the trajectories of both."""
     return np.subtract(*paired_columns(a, b, "score")), int(a["num_samples"].sum()) + int(b["num_samples"].sum())
 
 
@@ -168,12 +239,17 @@ def estimates_table(found: Sequence[Sequence[Any]], keys: Mapping[str, Any], val
 
 
 def bootstrap(
-    values: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray], extremes: np.ndarray, num_trajectories: int
+    values: np.ndarray,
+    statistic: Callable[[np.ndarray], np.ndarray],
+    extremes: np.ndarray,
+    num_problems: int,
+    num_trajectories: int,
 ) -> Estimate:
-    """A statistic of the means over problems, with its percentile interval over resampled problems.
+    """A statistic of the means over problems, with its percentile interval over resampled units.
 
     Problems are drawn with replacement (the cluster bootstrap: Efron 1979; Davison and Hinkley 1997, section 3.8), with
-    a fixed seed: the same values have the same interval.
+    a fixed seed: the same values have the same interval. The percentiles are expanded, as Student's t is wider than a
+    normal distribution (Hesterberg 2015, "What teachers should know about the bootstrap").
 
     Two pseudo-problems are resampled with the others: `extremes`, rows that pull the statistic far down and far up. It
     is the idea of Agresti and Coull (1998), and of Bonett and Price (2012) for paired proportions, and it repairs what
@@ -191,7 +267,7 @@ def bootstrap(
     by two problems in n + 2. The point estimate is of the problems alone, and always inside the interval.
 
     Args:
-        values: shape (problems, columns).
+        values: shape (units, columns).
         statistic: from means over problems, shape (draws, columns), to one value per draw; nan where undefined.
         extremes: shape (2, columns).
 
@@ -201,15 +277,19 @@ def bootstrap(
     """
     point = float(statistic(values.mean(axis=0, keepdims=True))[0])
     if np.isnan(point):
-        raise ValueError(f"the statistic is undefined for these {len(values)} problems")
+        raise ValueError(f"the statistic is undefined for these {num_problems} problems")
     total = len(values) + 2
     # Divided last: sums of values in [0, 1] weighted with whole numbers are never rounded above their bound.
     drawn = statistic(_counts(total) @ np.concatenate([values, extremes]) / total)
     defined = drawn[~np.isnan(drawn)]
     if len(defined) < MIN_DEFINED * DRAWS:
-        return Estimate(point, -np.inf, np.inf, len(values), num_trajectories)
-    low, high = np.quantile(defined, (0.025, 0.975))
-    return Estimate(point, min(point, float(low)), max(point, float(high)), len(values), num_trajectories)
+        return Estimate(point, -np.inf, np.inf, num_problems, num_trajectories)
+    from scipy.special import ndtr
+
+    count = len(values)
+    outside = float(ndtr(-t_quantile(count - 1) * np.sqrt(count / (count - 1)))) if count > 1 else 0.0
+    low, high = np.quantile(defined, (outside, 1 - outside))
+    return Estimate(point, min(point, float(low)), max(point, float(high)), num_problems, num_trajectories)
 
 
 @lru_cache(maxsize=4)
@@ -232,22 +312,22 @@ def forced_close() -> pl.Expr:
 
 
 def length_error(rows: pl.DataFrame) -> Estimate:
-    """Sampled tokens minus the n = t + s that was asked for, mean over problems, with its t-interval; in tokens, and
-    above zero where responses are longer. L1's strategies ask for n in the prompt (Aggarwal and Welleck 2025).
-    ValueError on no rows, a missing count, or an unlimited budget, which asks for no length."""
+    """Sampled tokens minus the n = t + s that was asked for, mean over problems, with its interval
+    (`ratio_of_means`); in tokens, and above zero where responses are longer. L1's strategies ask for n in the prompt
+    (Aggarwal and Welleck 2025). ValueError on no rows, a missing count, or an unlimited budget, which asks for no
+    length."""
     asked = pl.col("think_budget") + pl.col("solution_budget")
-    values = column_of(problem_table(rows.with_columns(error=sampled_tokens() - asked), ["error"]), "error")
-    return Estimate(float(values.mean()), *mean_interval(values), len(values), rows.height)
+    problems = problem_table(rows.with_columns(error=sampled_tokens() - asked), ["error"])
+    errors = units(problems, "error")
+    return Estimate(*ratio_of_means(errors, np.ones_like(errors)), problems.height, rows.height)
 
 
 def mean_tokens(problems: pl.DataFrame, column: str) -> Estimate:
-    """Mean over problems of a count, 0 or more, with its t-interval, from one cell's `problem_table`. The interval has
-    no width where all problems agree."""
-    values = column_of(problems, column)
-    mean = float(values.mean())
-    (added,) = seed_half_widths([seed_columns(problems, column)])
-    low, high = with_seeds(mean, mean_interval(values), added)
-    return Estimate(mean, max(low, 0.0), high, len(values), int(problems["num_samples"].sum()))
+    """Mean over problems of a count, 0 or more, with its interval (`ratio_of_means`), from one cell's
+    `problem_table`. The interval has no width where two problems or more agree."""
+    values = units(problems, column)
+    mean, low, high = ratio_of_means(values, np.ones_like(values))
+    return Estimate(mean, max(low, 0.0), high, problems.height, int(problems["num_samples"].sum()))
 
 
 def paired_ratio(a: pl.DataFrame, b: pl.DataFrame, column: str) -> Estimate:
@@ -262,10 +342,50 @@ def paired_ratio(a: pl.DataFrame, b: pl.DataFrame, column: str) -> Estimate:
 
 
 def ratio_of_means(top: np.ndarray, bottom: np.ndarray) -> tuple[float, float, float]:
-    """The ratio of two means over the same problems, as of `paired_columns`, with its 95 % interval, which linearises
-    it (delta method; Cochran 1977, chapter 6). The mean to divide by is not zero."""
-    ratio = float(top.mean() / bottom.mean())
-    linear = (top - ratio * bottom) / bottom.mean()
-    (added,) = seed_half_widths([linear])
-    low, high = with_seeds(0.0, mean_interval(linear.mean(axis=0)), added)
-    return ratio, ratio + low, ratio + high
+    """The ratio of two means over the same units, as of `paired_columns`, with its 95 % interval; of a mean alone where
+    `bottom` is 1. The mean to divide by is not zero. What several training seeds add is in it (`with_seeds`).
+
+    Lengths are skewed: the longest responses are rare, and carry the mean. The interval is the studentised bootstrap
+    of units (bootstrap-t: Efron 1981; Davison and Hinkley 1997, section 5.2) with the standard error of the linearised
+    ratio (delta method; Cochran 1977, chapter 6), and nowhere narrower than Student's t. Simulated, with a spread of
+    log lengths between problems of 0.5 to 1.5 or Pareto tails of index 1.1 to 1.5, cut at 8 to 30 medians, 30 problems:
+
+        nominal 95 %                          mean        ratio
+        Student's t                     85 to 93 %   79 to 93 %
+        bootstrap-t                     92 to 95 %   90 to 97 %
+        with the two steps below        95 to 98 %   94 to 98 %
+
+    The two units whose departures reach furthest down and up count twice, as more like them may exist; and nominally it
+    has 98 %. It costs a fourth of the width at 100 problems. Of fewer than `MIN_UNITS` it is unbounded, as no method
+    covered nine in ten there (10 problems); where two units or more have one ratio it has no width.
+    """
+    one, other = (each.mean(axis=0) for each in np.broadcast_arrays(top, bottom))
+    ratio, count = float(one.mean() / other.mean()), len(one)
+    linear = (one - ratio * other) / other.mean()
+    (added,) = seed_half_widths([(top - ratio * bottom) / other.mean()])
+    if count > 1 and not np.ptp(linear) > 1e-12 * max(1.0, abs(ratio)):
+        return ratio, *with_seeds(ratio, (ratio, ratio), added)
+    if count < MIN_UNITS:
+        return ratio, -np.inf, np.inf
+    twice = [int(linear.argmin()), int(linear.argmax())]
+    one, other = (np.append(each, each[twice]) for each in (one, other))
+    total = count + 2
+    products = np.stack([one, other, one * one, one * other, other * other], axis=1)
+    (error,), middle = _linearised(products.mean(axis=0, keepdims=True), total)
+    errors, ratios = _linearised(_counts(total) @ products / total, total)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        studentised = (ratios - middle) / np.where(errors > 1e-9 * error, errors, 0.0)
+    low, high = np.nanquantile(studentised, (_SKEWED_LEVEL / 2, 1 - _SKEWED_LEVEL / 2), method="nearest")
+    error = max(float(error), float(linear.std(ddof=1) / np.sqrt(count)))
+    least = t_quantile(count - 1)
+    reach = max(float(high), least) * error, max(-float(low), least) * error
+    return ratio, *with_seeds(ratio, (ratio - reach[0], ratio + reach[1]), added)
+
+
+def _linearised(means: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Standard error and value of the ratio of two means, nan where there is none, from the means over `count` units of
+    both, and of the first's square, their product and the second's square, shape (draws, 5)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(means[:, 1] > 0, means[:, 0] / means[:, 1], np.nan)
+    squares = means[:, 2] - 2 * ratio * means[:, 3] + ratio**2 * means[:, 4]
+    return np.sqrt(np.maximum(squares, 0.0) / (count - 1)) / means[:, 1], ratio

@@ -19,9 +19,6 @@ from typing import NamedTuple
 import numpy as np
 
 LEVEL = 0.05
-_PRIOR_PROBLEMS = 6
-"""What `paired_mean` assumes before it has seen any difference counts as this many problems that differ by 1."""
-_PRIOR_SQUARE = 1.25  # The mean square of their differences.
 _DRAWS = 4000
 _SEED = 0
 _MOST_FAMILIES = 8  # Above this number of families the draws stay as many, and the quantile is known less exactly.
@@ -61,15 +58,36 @@ def t_upper(degrees: float, chance: float) -> float:
     return float(stdtrit(degrees, 1 - chance))
 
 
-def share_interval(p: float, n: float) -> tuple[float, float]:
-    """95 % interval of a share p observed on n effective samples: Clopper and Pearson's (1934) at an effective sample
-    size, as Korn and Graubard (1998) use it for clustered samples. Both n and n p may be fractions."""
+def share_interval(p: float, n: float, chance: float = LEVEL / 2) -> tuple[float, float]:
+    """Interval of a share p observed on n effective samples, each of whose bounds misses with this chance: Clopper and
+    Pearson's (1934) at an effective sample size, as Korn and Graubard (1998) use it for clustered samples. Both n and
+    n p may be fractions."""
     from scipy.special import betaincinv
 
     right, wrong = p * n, (1 - p) * n
-    low = float(betaincinv(right, wrong + 1, LEVEL / 2)) if right > 0 else 0.0
-    high = float(betaincinv(right + 1, wrong, 1 - LEVEL / 2)) if wrong > 0 else 1.0
+    low = float(betaincinv(right, wrong + 1, chance)) if right > 0 else 0.0
+    high = float(betaincinv(right + 1, wrong, 1 - chance)) if wrong > 0 else 1.0
     return min(p, low), max(p, high)  # p is always inside; the bounds guard against rounding.
+
+
+def effective_size(shares: np.ndarray, most: float = np.inf) -> float:
+    """How many independent samples tell as much of a mean as these shares, one per problem, shape (problems,):
+    n = p (1 - p) / var, where var is the variance of the mean (Dean and Pagano 2015, "Evaluating confidence interval
+    methods for binomial proportions in clustered surveys"); at most `most`.
+
+    Two pseudo-problems are added, one all right and one all wrong, in the spirit of Agresti and Coull (1998). Near 0
+    and 1 a handful of problems carries the whole variance, and all-right and all-wrong need no case of their own. The
+    price is an interval too wide where samples of one problem are nearly independent.
+    """
+    padded = np.append(shares, (0.0, 1.0))
+    p = min(1.0, max(0.0, float(padded.mean())))
+    return min(p * (1 - p) * len(shares) / float(padded.var(ddof=1)), most)
+
+
+def mean_share(shares: np.ndarray, chance: float = LEVEL / 2, most: float = np.inf) -> tuple[float, float]:
+    """Interval of the mean of shares in [0, 1], one per problem, shape (problems,): `share_interval` at their
+    `effective_size`."""
+    return share_interval(float(shares.mean()), effective_size(shares, most), chance)
 
 
 def mean_interval(values: np.ndarray) -> tuple[float, float]:
@@ -80,57 +98,31 @@ def mean_interval(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean() - half), float(values.mean() + half)
 
 
-class PairedMean(NamedTuple):
-    """The mean of paired differences of scores, in [-1, 1], and its standard error; how far skewness moves an interval
-    (`lean`, in [-1, 1]); and what the two pseudo-differences of `paired_mean` add to the sum of squares."""
+def paired_interval(differences: np.ndarray, chance: float = LEVEL / 2) -> tuple[float, float]:
+    """Interval of the mean of differences of scores, one per problem, in [-1, 1], shape (problems,), each of whose
+    bounds misses with this chance; [-1, 1] of one problem.
 
-    mean: float
-    error: float
-    lean: float
-    pseudo: float
-
-    def interval(self, quantile: float) -> tuple[float, float]:
-        """The interval that reaches `quantile` standard errors to either side."""
-        shift, half = self.lean * (1 + 2 * quantile**2), quantile * self.error
-        low, high = self.mean + shift - half, self.mean + shift + half
-        return max(-1.0, min(self.mean, low)), min(1.0, max(self.mean, high))
-
-
-def paired_mean(differences: np.ndarray, stretch: float = 1.0) -> PairedMean:
-    """The mean of differences of scores, one per problem, each in [-1, 1], shape (problems,), at least two.
-
-    Two corrections to Student's t make its interval hold where a budget breaks a few problems and leaves the others as
-    they were, and scores hardly differ:
-
-    - Two pseudo-differences +d and -d are added to the variance, in the spirit of Bonett and Price (2012, "Adjusted
-      Wald confidence interval for a difference of binomial proportions based on paired data"): where all problems agree
-      their variance is 0, and that is not all there is to know. d² is a weighted mean: of the squares of the problems'
-      differences, each weighing its own size, and of `_PRIOR_PROBLEMS` more of mean square `_PRIOR_SQUARE`. Neither
-      more samples of a problem nor small differences show problems that are rarer than one in this many.
-    - The interval is moved by its third moment (Johnson 1978, "Modified t tests and confidence intervals for
-      asymmetrical populations", equation 2.8): rare losses have a long tail on their side.
-
-    Args:
-        stretch: by how much the interval's quantile exceeds that of a single 95 % interval, as a factor. Where no
-            problem differs, an interval that misses with chance c has to reach -ln c problems. That grows faster than
-            the quantile, so the pseudo-differences grow as well.
+    The mean is that of the gains less that of the losses. Each is a share, and has the interval of one
+    (`share_interval` at its `effective_size`); what lies between a share and its bounds is added in squares, with the
+    correlation of gains and losses (MOVER: Zou and Donner 2008, as Newcombe 1998 does it with Wilson's bounds for
+    paired proportions). Where a budget breaks a few problems and leaves the others as they were it keeps to the exact
+    bound: of n problems without a loss 1 - chance^(1/n) may break. More samples do not show problems that are so rare.
     """
-    count = len(differences)
-    mean = float(differences.mean())
-    deviations = differences - mean
-    squares = float(differences @ differences) + _PRIOR_PROBLEMS * _PRIOR_SQUARE * max(1.0, stretch)
-    pseudo = 2 * squares / (float(np.abs(differences).sum()) + _PRIOR_PROBLEMS)
-    variance = (float(deviations @ deviations) + pseudo) / (count + 1)
-    lean = float((deviations**3).mean()) / (6 * variance * count)
-    return PairedMean(mean, float(np.sqrt(variance / count)), lean, pseudo)
-
-
-def paired_interval(differences: np.ndarray, families: int = 1) -> tuple[float, float]:
-    """95 % interval of `paired_mean`; of one of `families` that hold together; [-1, 1] of one problem."""
     if len(differences) < 2:
         return -1.0, 1.0
-    single, quantile = (t_quantile(len(differences) - 1, number) for number in (1, families))
-    return paired_mean(differences, quantile / single).interval(quantile)
+    gains, losses = np.maximum(differences, 0.0), np.maximum(-differences, 0.0)
+    gain, loss = float(gains.mean()), float(losses.mean())
+    (gain_low, gain_high), (loss_low, loss_high) = mean_share(gains, chance), mean_share(losses, chance)
+    spread = float(gains.std() * losses.std())
+    together = -gain * loss / spread if spread else 0.0  # Of a problem one of the two is 0.
+    down = _added(gain - gain_low, loss_high - loss, together)
+    up = _added(gain_high - gain, loss - loss_low, together)
+    return max(-1.0, gain - loss - down), min(1.0, gain - loss + up)
+
+
+def _added(one: float, other: float, correlation: float) -> float:
+    """The distance of a difference's bound from the distances of its terms'."""
+    return float(np.sqrt(one**2 + other**2 - 2 * correlation * one * other))
 
 
 def seed_half_widths(values: Sequence[np.ndarray], families: int = 1) -> list[float]:
@@ -186,11 +178,11 @@ def simultaneous(values: Sequence[np.ndarray], trajectories: Sequence[int], fami
     """The mean of each of several differences of scores on the same problems, each of shape (seeds, problems), with its
     95 % interval, such that all of them hold together; of several `families` of lists by Bonferroni.
 
-    The intervals are those of `paired_mean`, with the quantile of the greatest of all t statistics in place of
-    Student's: that of a multivariate t distribution with the correlation of the differences (Hothorn, Bretz and
-    Westfall 2008, "Simultaneous inference in general parametric models"), by simulation with a fixed seed. Cells that
-    share their samples are correlated, and cost less than Bonferroni's bound would have it. What several training seeds
-    add is in each interval (`seed_half_widths`).
+    The intervals are those of `paired_interval`, whose bounds miss with the chance that Student's t has beyond the
+    quantile of the greatest of all t statistics: that of a multivariate t distribution with the correlation of the
+    differences (Hothorn, Bretz and Westfall 2008, "Simultaneous inference in general parametric models"), by simulation
+    with a fixed seed. Cells that share their samples are correlated, and cost less than Bonferroni's bound would have
+    it. What several training seeds add is in each interval (`seed_half_widths`).
     """
     differences = np.stack([each.mean(axis=0) for each in values], axis=1)
     count = len(differences)
@@ -199,28 +191,29 @@ def simultaneous(values: Sequence[np.ndarray], trajectories: Sequence[int], fami
             Estimate(float(mean), -1.0, 1.0, count, rows)
             for mean, rows in zip(differences.mean(axis=0), trajectories, strict=True)
         ]
-    pseudo = np.array([paired_mean(column).pseudo for column in differences.T])
-    quantile = _greatest(differences - differences.mean(axis=0), pseudo, families)
-    means = [paired_mean(column, quantile / t_quantile(count - 1)) for column in differences.T]
+    chance = _of_each(differences - differences.mean(axis=0), families)
     found = []
-    for each, added, rows in zip(means, seed_half_widths(values, families), trajectories, strict=True):
-        bounds = with_seeds(each.mean, each.interval(quantile), added, (-1.0, 1.0))
-        found.append(Estimate(each.mean, *bounds, count, rows))
+    for column, added, rows in zip(differences.T, seed_half_widths(values, families), trajectories, strict=True):
+        mean = float(column.mean())
+        bounds = with_seeds(mean, paired_interval(column, chance), added, (-1.0, 1.0))
+        found.append(Estimate(mean, *bounds, count, rows))
     return found
 
 
-def _greatest(centred: np.ndarray, pseudo: np.ndarray, families: int) -> float:
-    """The 95 % quantile of the greatest |t| of all columns, shape (problems, cells); of several families the quantile
-    that Bonferroni's bound asks of each. The two pseudo-differences of each column, +d and -d, add `pseudo` to its sum
-    of squares, and are those of the same two problems in every column."""
+def _of_each(centred: np.ndarray, families: int) -> float:
+    """The chance with which each bound of several intervals may miss, so that all hold together in 95 %: beyond the
+    quantile of the greatest |t| of all columns, shape (problems, cells); of several families by Bonferroni's bound.
+    Every column has the two pseudo-problems +1 and -1 more, as `effective_size` has."""
+    from scipy.special import stdtr
+
     count, cells = centred.shape
-    alone = t_quantile(count - 1, families)
     if cells == 1:
-        return alone
-    problems = np.vstack([centred, np.sqrt(pseudo / 2), -np.sqrt(pseudo / 2)])
+        return LEVEL / 2 / families
+    problems = np.vstack([centred, np.ones(cells), -np.ones(cells)])
     random = np.random.default_rng(_SEED)
     draws = _DRAWS * min(families, _MOST_FAMILIES)
     factor = np.linalg.qr(problems / np.sqrt((problems**2).sum(axis=0)), mode="r")
     normal = random.standard_normal((draws, len(factor))) @ factor  # Correlated as the columns are.
     scale = np.sqrt(random.chisquare(count - 1, (draws, 1)) / (count - 1))
-    return max(alone, float(np.quantile(np.abs(normal / scale).max(axis=1), 1 - LEVEL / families)))
+    greatest = float(np.quantile(np.abs(normal / scale).max(axis=1), 1 - LEVEL / families))
+    return min(LEVEL / 2 / families, float(stdtr(count - 1, -greatest)))

@@ -30,7 +30,6 @@ think t + s tokens: there the overthinking of a budget that just suffices is up 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from enum import StrEnum
 
 import polars as pl
@@ -44,24 +43,17 @@ from elastic_core.statistics.estimates import (
     estimates_table,
     forced_close,
     in_every_seed,
-    mean_tokens,
     problem_table,
     seed_keys,
 )
-from elastic_core.statistics.intervals import Estimate
 from elastic_core.trajectory import CELL, SCHEMA, SolutionFinish, ThinkFinish
 
 SUFFICIENT = 0.5  # The mean score from which on a budget suffices for a problem: half of its samples right.
 
 _RUNG = (*LADDER, "think_budget")
-_SPENT: dict[str, Callable[[pl.DataFrame, str], Estimate]] = {
-    "needed": mean_tokens,
-    "overthinking": mean_tokens,
-    "futile": mean_tokens,
-    "starved": mean_score,
-    "solved_within": mean_score,
-}
-"""What is told of the thinking on a rung, and how its mean and interval are taken."""
+_TOKENS = ("needed", "overthinking", "futile")
+_SPENT = (*_TOKENS, "starved", "solved_within")
+"""What is told of the thinking on a rung: tokens per trajectory, and shares."""
 
 
 class ResponseKind(StrEnum):
@@ -153,7 +145,10 @@ def thinking_spent(rows: pl.DataFrame) -> pl.DataFrame:
     A row per ladder and rung. Columns: LADDER, think_budget (null: unlimited), responses (the strategy whose responses
     the rung holds: the ladder's, or "unconstrained"), num_problems, num_trajectories; needed, overthinking, futile in
     tokens per trajectory; starved, the share of trajectories; solved_within, the share of problems; and the 95 %
-    interval of each, as <name>_low and <name>_high (null where there is one problem). Sorted by LADDER and budget.
+    interval of each, as <name>_low and <name>_high. Sorted by LADDER and budget.
+
+    Many problems waste nothing and a few a whole thought, so tokens are taken as a share of the longest thought on the
+    rung, with the interval of a share (`mean_score`): where no problem wastes any, one of those not seen yet may.
     """
     rungs = _rungs(rows)
     best, here = pl.col("sufficient_budget"), pl.col("rung")
@@ -173,13 +168,16 @@ def thinking_spent(rows: pl.DataFrame) -> pl.DataFrame:
         futile=pl.when(best.is_null()).then(pl.col("think_tokens")).otherwise(0.0),
         starved=(cut & (here < best)).fill_null(False),
         solved_within=((best <= here) & enough).fill_null(False),
+        longest=pl.max_horizontal(1, pl.col("think_tokens").max().over(_RUNG)),
     )
+    parts = parts.with_columns(pl.col(_TOKENS) / pl.col("longest"))
     found = []
-    cells = problem_table(parts, list(_SPENT), _RUNG).partition_by(_RUNG, as_dict=True) if parts.height else {}
+    cells = problem_table(parts, [*_SPENT, "longest"], _RUNG).partition_by(_RUNG, as_dict=True) if parts.height else {}
     for key, problems in cells.items():
-        estimates = {name: mean(problems, name) for name, mean in _SPENT.items()}
-        values = [value for name, estimate in estimates.items() for value in estimate.columns(name).values()]
-        found.append((*key, *values, *estimates["needed"][3:5]))
+        estimates = [mean_score(problems, name) for name in _SPENT]
+        scales = [problems["longest"][0] if name in _TOKENS else 1.0 for name in _SPENT]
+        values = [scale * value for scale, one in zip(scales, estimates, strict=True) for value in one[:3]]
+        found.append((*key, *values, *estimates[0][3:5]))
     columns = [f"{name}{bound}" for name in _SPENT for bound in ("", "_low", "_high")]
     table = estimates_table(found, {name: rows.schema[name] for name in _RUNG}, columns)
     responses = rungs.group_by(_RUNG).agg(pl.col("responses").first())

@@ -9,6 +9,7 @@ import polars as pl
 
 from elastic_core.budget import Budget
 from elastic_core.rewards.codeforces import (
+    MIN_CONTESTS,
     MIN_PARTICIPANTS,
     SAMPLE_TESTS_NOTE,
     CodeforcesRating,
@@ -16,6 +17,7 @@ from elastic_core.rewards.codeforces import (
     rating,
     split_id,
 )
+from elastic_core.statistics.intervals import mean_share
 from elastic_core.trajectory import CELL
 from reports.content import RATINGS
 from reports.tables import grid, sources, stated_budget
@@ -41,7 +43,8 @@ def ratings(rows: pl.DataFrame, standings: Mapping[int, Standings], users: Mappi
     found = []
     for key, cell in sorted(cells.items(), key=lambda item: str(item[0])):
         solved = cell.group_by("problem", maintain_order=True).agg(pl.col("score") == 1)
-        found.append(RatedCell(key, cell.height < fullest, rating(dict(solved.iter_rows()), standings, users)))
+        rated = rating(dict(solved.iter_rows()), standings, users, mean_share)
+        found.append(RatedCell(key, cell.height < fullest, rated))
     return found
 
 
@@ -97,6 +100,7 @@ def _measured(cells: list[RatedCell], missing: set[int]) -> str:
     lowered = ", which lowers those marked †: they have fewer trajectories than the fullest"
     return (
         f"{grid(['cell', 'rating', 'percentile among users', 'contests'], lines)}\n\n"
+        f"Fewer than {MIN_CONTESTS} contests bound nothing. "
         f"Contests without data, left out: {_listed(sorted(missing))}. "
         f"Problems unknown to them: {_listed(sorted(unknown, key=split_id))}. "
         "A problem of a used contest that a cell lacks counts as unsolved"

@@ -27,10 +27,12 @@ WANTED = 0.94
 
 
 def measured(setting: Setting, draws: int, again: bool = False) -> tuple[float, float]:
-    """Share of the draws in which what was said is true, and mean half width in points."""
+    """Share of the draws in which what was said is true, and mean half width in points, of the draws
+    that have one."""
     random = np.random.default_rng([crc32(setting.name.encode()), again])
     found = np.array([setting.draw(random) for _ in range(draws)], dtype=float)
-    return float(found[:, 0].mean()), float(found[:, 1].mean())
+    widths = found[~np.isnan(found[:, 1]), 1]
+    return float(found[:, 0].mean()), float(widths.mean()) if len(widths) else np.nan
 
 
 def row(kind: Kind, draws: int) -> dict[str, object]:
@@ -50,7 +52,7 @@ def row(kind: Kind, draws: int) -> dict[str, object]:
         "short": least + 2 * error < WANTED,
         "setting": name,
         "median_share": float(np.median(shares)),
-        "half_width": float(widths.mean()),
+        "half_width": float(np.nanmean(widths)) if np.isfinite(widths).any() else np.nan,
         "seconds": time.process_time() - began,
     }
 

@@ -59,6 +59,8 @@ class Kind(NamedTuple):
 
 
 def kinds() -> list[Kind]:
+    from tests.bench.coverage_tokens import token_kinds  # It is built from what is here.
+
     sizes = "5 to 500 problems, 1 to 16 samples"
     seeded = "30 and 100 problems, 2, 3 and 5 seeds"
     spread = "seeds that differ by 0, 1, 3 and 10 points"
@@ -70,6 +72,12 @@ def kinds() -> list[Kind]:
         Kind("seeds against base", f"{seeded}, 1 and 16 samples, {spread}", list(seeds(False)), 0.5),
         Kind("seeds against seeds", f"{seeded}, 1 and 16 samples, {spread}", list(seeds(True)), 0.5),
         Kind(
+            "seeds against one training: about that training",
+            f"{seeded}, 16 samples, {spread}",
+            list(one_training()),
+            0.5,
+        ),
+        Kind(
             "8 budgets together, with seeds",
             f"{seeded}, 8 samples; a seed moves each budget by 0, 2 or 4 points",
             list(seeded_budgets()),
@@ -80,6 +88,7 @@ def kinds() -> list[Kind]:
         Kind("first sentence", "1 to 10 equal models, 1 to 9 benchmarks of 10 to 100 problems", list(sentences()), 0.4),
         Kind("accuracy of level high", "8 equal budgets, 30 and 100 problems, 1 to 16 samples", list(levels()), 0.2),
         Kind("`--until`", "30 and 100 problems, from 2 samples up to 64", list(until()), 0.3),
+        *token_kinds(),
     ]  # fmt: skip
 
 
@@ -201,6 +210,26 @@ def seeds(both: bool) -> Iterator[Setting]:
 
         accuracy = f"accuracy {ours:.0%}"
         yield Setting(f"{n} problems × {k}, {count} seeds, {100 * spread:g} points apart, {accuracy}", draw)
+
+
+def one_training() -> Iterator[Setting]:
+    """A recipe of several trainings less one training of another, whose own seed is taken as it fell: what it would be
+    with another seed no interval can tell from one."""
+    middle = 0.5
+    for n, count, spread in product((30, 100), (2, 3, 5), (0.0, 0.01, 0.03, 0.1)):
+        scale = spread * seed_scale(middle)
+        ours = expected(middle, float(np.sqrt(_PROBLEM**2 + _PAIR**2 + scale**2)))
+
+        def draw(
+            random: np.random.Generator, n: int = n, count: int = count, scale: float = scale, ours: float = ours
+        ) -> Drawn:
+            problem = middle + random.normal(0, _PROBLEM, n)
+            luck = random.normal(0, scale, (count + 1, 1))
+            scores = random.binomial(16, expit(problem + luck + random.normal(0, _PAIR, (count + 1, n)))) / 16
+            that = expected(middle + float(luck[count, 0]), float(np.hypot(_PROBLEM, _PAIR)))
+            return judged(score_difference(frame(scores[:count], 16), frame(scores[count], 16)), ours - that)
+
+        yield Setting(f"{n} problems × 16, {count} seeds, {100 * spread:g} points apart", draw)
 
 
 def seeded_budgets() -> Iterator[Setting]:

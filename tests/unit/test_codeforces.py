@@ -22,6 +22,7 @@ from elastic_core.rewards.codeforces import (
     score,
     split_id,
 )
+from elastic_core.statistics.intervals import mean_share
 from tests.upstream import UPSTREAM, needs_upstream
 
 SCORED: dict[str, float | None] = {"A": 500.0, "B": 1000.0, "C1": 1500.0, "C2": 250.0}
@@ -216,7 +217,8 @@ def test_ratings_are_those_of_codeelo(seed: int, problems: Mapping[str, float | 
     rng = np.random.default_rng(seed)
     table = field(seed, problems)
     tried = {index: (rng.random(8) < rng.choice([0, 0.3])).tolist() for index in problems} if seed else {}
-    reached = rating({f"1{index}": values for index, values in tried.items()} or {"1A": [False]}, {1: table}, USERS)
+    results = {f"1{index}": values for index, values in tried.items()} or {"1A": [False]}
+    reached = rating(results, {1: table}, USERS, mean_share)
     assert reached.rating == pytest.approx(codeelo(table, tried), abs=1.1)
 
 
@@ -251,7 +253,7 @@ def mixed(num: int) -> dict[str, list[bool]]:
 
 
 def test_the_rating_is_the_mean_over_contests_within_its_interval() -> None:
-    found = rating(mixed(10), contests(10), USERS)
+    found = rating(mixed(10), contests(10), USERS, mean_share)
     assert list(found.contests) == list(range(1, 11))
     assert found.rating == pytest.approx(np.mean(list(found.contests.values())))
     assert found.low < found.rating < found.high
@@ -260,18 +262,20 @@ def test_the_rating_is_the_mean_over_contests_within_its_interval() -> None:
     assert found.unknown_problems == ()
 
 
-def test_the_interval_is_that_of_a_mean_and_depends_on_the_seed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = rating(mixed(20), contests(20), USERS)
-    values = np.array(list(found.contests.values()))
-    assert found.high - found.low == pytest.approx(2 * 1.96 * values.std() / np.sqrt(20), rel=0.05)
-    assert rating(mixed(20), contests(20), USERS) == found
-    monkeypatch.setattr("elastic_core.rewards.codeforces.SEED", 1)
-    reseeded = rating(mixed(20), contests(20), USERS)
-    assert reseeded.low != found.low and reseeded.low == pytest.approx(found.low, abs=20)
+def test_the_interval_is_that_of_shares_of_the_highest_rating() -> None:
+    found = rating(mixed(20), contests(20), USERS, mean_share)
+    most = max(one.ratings.max() for one in contests(20).values()) + HEADROOM
+    low, high = mean_share(np.array(list(found.contests.values())) / most)
+    assert (found.low, found.high) == pytest.approx((most * low, most * high))
 
 
-def test_one_contest_bounds_nothing() -> None:
-    found = rating({"1A": [True]}, contests(1), USERS)
+def test_a_model_that_solved_nothing_may_solve_something_elsewhere() -> None:
+    found = rating({f"{contest}A": [False] for contest in contests(10)}, contests(10), USERS, mean_share)
+    assert found.low < found.rating < 100 < 200 < found.high
+
+
+def test_four_contests_bound_nothing() -> None:
+    found = rating(mixed(4), contests(4), USERS, mean_share)
     assert (found.low, found.high) == (-np.inf, np.inf)
     assert (found.percentile_low, found.percentile_high) == (0, 100)
 
@@ -279,15 +283,16 @@ def test_one_contest_bounds_nothing() -> None:
 def test_contests_that_cannot_be_used_are_left_out() -> None:
     small = field(3, contest=3, num=MIN_PARTICIPANTS - 1)
     large = field(4, contest=4, num=MIN_PARTICIPANTS)
-    found = rating({"10A": [True], "3A": [True], "4A": [True], "4Q": [True], "2B": [True]}, {3: small, 4: large}, USERS)
+    results = {"10A": [True], "3A": [True], "4A": [True], "4Q": [True], "2B": [True]}
+    found = rating(results, {3: small, 4: large}, USERS, mean_share)
     assert list(found.contests) == [4]
     assert found.unknown_problems == ("4Q",)
 
 
 def test_what_cannot_be_rated_is_refused() -> None:
-    assert rating({"9A": [True]}, contests(1), USERS) is None
+    assert rating({"9A": [True]}, contests(1), USERS, mean_share) is None
     with pytest.raises(ValueError, match='"A1" is not a Codeforces problem'):
-        rating({"A1": [True]}, contests(1), USERS)
+        rating({"A1": [True]}, contests(1), USERS, mean_share)
 
 
 def test_standings_hold_numbers_for_everybody() -> None:

@@ -196,7 +196,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("runs") / "mine" / "sweep" / "key" / "table"
     store = TrajectoryStore(directory)
     with store.writing(Manifest({"base": "b0", "trained": "a1"}, {}, {}, {"temperature": 0.8, "top_p": 0.95})):
-        store.append(make_rows(models=("base", "trained", "base>trained"), num_samples=2))
+        store.append(make_rows(models=("base", "trained", "base>trained"), num_problems=40, num_samples=2))
     return directory
 
 
@@ -214,7 +214,7 @@ def test_a_table_becomes_a_file_of_levels(table: Path, tmp_path: Path) -> None:
     assert shown.keys() == levels.levels.keys() - {"high"}
     for name, line in shown.items():
         assert str(levels.levels[name].budget) in line and f"{100 * levels.levels[name].accuracy:.1f} [" in line
-    assert "40 problems × 2 samples under 8 budgets of separate" in done.stdout
+    assert "80 problems × 2 samples under 8 budgets of separate" in done.stdout
     assert "within 2 points" in done.stdout
 
 

@@ -1,9 +1,11 @@
 """What a response costs: the work of an engine, counted turn by turn, and its price."""
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binom
 
 from elastic_core.statistics.cost import TOKENS, WORK, CostModel, on_frontier, p95, with_work
 from elastic_core.trajectory import SCHEMA
@@ -73,12 +75,22 @@ def test_a_cost_is_not_negative_and_something_costs(costs: tuple[float, float, f
         CostModel(*costs)
 
 
-def test_the_95th_percentile_is_of_all_rows_and_its_interval_of_resampled_problems() -> None:
-    rows = pl.DataFrame({"problem": [f"{i // 5}" for i in range(100)], "cost": [float(i) for i in range(100)]})
+def test_the_95th_percentile_of_single_rows_has_order_statistics_for_bounds() -> None:
+    """Those that rows which lie below it have by the binomial distribution, but for the pseudo-problems."""
+    rows = pl.DataFrame({"problem": range(400), "cost": np.arange(1.0, 401)})
     tail = p95(rows, "cost")
-    assert tail.mean == 94
-    assert tail.low < 94 <= tail.high
-    assert (tail.num_problems, tail.num_trajectories) == (20, 100)
+    low, high = binom.ppf((0.025, 0.975), 400, 0.95)
+    assert tail.mean == 380
+    assert (tail.low, tail.high) == pytest.approx((low, high + 1), abs=3)
+    assert (tail.num_problems, tail.num_trajectories) == (400, 400)
+
+
+@pytest.mark.parametrize(("problems", "bounded"), [(72, False), (76, True)])
+def test_the_95th_percentile_is_bounded_by_rows_that_may_lie_above_it(problems: int, bounded: bool) -> None:
+    """Samples that agree add nothing, and of 72 problems all may lie below it: 0.95^72 is 2.5 %."""
+    rows = pl.DataFrame({"problem": np.repeat(np.arange(problems), 9), "cost": np.repeat(np.arange(problems), 9)})
+    tail = p95(rows, "cost")
+    assert np.isfinite(tail.high) == bounded and tail.low < tail.mean <= tail.high
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 6)), min_size=1, max_size=12, unique=True))

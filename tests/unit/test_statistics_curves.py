@@ -26,7 +26,8 @@ TOKENS = 2.0 ** np.arange(5, 11)
 def curve(scores: np.ndarray, tokens: np.ndarray = TOKENS) -> Curve:
     """Scores of shape (problems, cells), over tokens that are the same for every problem or given for each."""
     problems = [f"{i:03}" for i in range(len(scores))]
-    return Curve(problems, scores.astype(float), np.broadcast_to(tokens, scores.shape), np.ones(len(scores), int))
+    values = scores.astype(float), np.broadcast_to(tokens, scores.shape)
+    return Curve(problems, *values, np.ones(len(scores), int), np.arange(len(scores)))
 
 
 def rows(scores: np.ndarray, tokens: np.ndarray, budgets: Sequence[int] = (1, 2, 4, 8, 16, 32)) -> pl.DataFrame:
@@ -241,7 +242,7 @@ def test_slopes_of_30_problems_cover_the_truth() -> None:
 
 def test_the_bootstrap_of_a_mean_is_as_wide_as_its_standard_error() -> None:
     values = np.random.default_rng(0).normal(0, 1, (400, 1))
-    estimate = bootstrap(values, lambda means: means[:, 0], np.array([[-1.0], [1.0]]), 400)
+    estimate = bootstrap(values, lambda means: means[:, 0], np.array([[-1.0], [1.0]]), 400, 400)
     assert estimate.high - estimate.low == pytest.approx(2 * 1.96 * values.std() / 20, rel=0.1)
 
 
@@ -251,9 +252,9 @@ def test_the_bootstrap_says_nothing_of_what_is_undefined() -> None:
     def inverse(means: np.ndarray) -> np.ndarray:
         return np.divide(1, means[:, 0], out=np.full(len(means), np.nan), where=means[:, 0] > 0)
 
-    assert bootstrap(values, inverse, extremes, 2)[:3] == (2.0, -np.inf, np.inf)
+    assert bootstrap(values, inverse, extremes, 2, 2)[:3] == (2.0, -np.inf, np.inf)
     with pytest.raises(ValueError, match="undefined for these 1 problems"):
-        bootstrap(values[:1], inverse, extremes, 1)
+        bootstrap(values[:1], inverse, extremes, 1, 1)
 
 
 def test_a_table_holds_every_curve_against_the_baseline_at_equal_tokens() -> None:

@@ -108,7 +108,7 @@ def test_several_families_hold_together_by_wider_intervals() -> None:
     differences = sweep(np.random.default_rng(0), np.array([0.0, -0.1]), 100, 8, 0.8)
     (one, _), (of_twenty, _) = together(differences), together(differences, 20)
     assert of_twenty.low < one.low < one.mean < one.high < of_twenty.high
-    low, high = paired_interval(differences[:, 0], families=20)
+    low, high = paired_interval(differences[:, 0], 0.025 / 20)
     (alone,) = together(differences[:, :1], 20)
     assert (alone.low, alone.high) == pytest.approx((low, high))
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,8 +31,8 @@ PENALTY_PER_FAILURE = 10  # minutes, in ICPC contests
 MIN_PARTICIPANTS = 201  # rated participants; CodeElo does not use contests with fewer
 LOWEST_RATING = 0.0
 HEADROOM = 100.0  # rating points above the best participant, which is where a contest's rating ends
+MIN_CONTESTS = 5  # contests from which on a rating has an interval; of 3 alike ones it holds too seldom
 TOLERANCE = 0.01  # rating points within which a contest's rating is found
-NUM_RESAMPLES, SEED = 10_000, 0
 
 SAMPLE_TESTS_NOTE = (
     "378 of the 408 problems come with a single sample test, so that solved mostly means that the samples pass; "
@@ -124,7 +124,7 @@ def expected_rank(rating: float, opponents: np.ndarray) -> float:
 def contest_rating(rank: float, opponents: np.ndarray) -> float:
     """The rating at which `rank` is expected among opponents of these ratings, by bisection to TOLERANCE. Ranks that no
     rating explains are at the bounds: LOWEST_RATING, and the best opponent's rating and HEADROOM."""
-    low, high = LOWEST_RATING, max(LOWEST_RATING, float(opponents.max()) + HEADROOM)
+    low, high = LOWEST_RATING, _highest(opponents)
     while high - low > TOLERANCE:
         middle = (low + high) / 2
         if expected_rank(middle, opponents) < rank:
@@ -134,25 +134,34 @@ def contest_rating(rank: float, opponents: np.ndarray) -> float:
     return low
 
 
+def _highest(opponents: np.ndarray) -> float:
+    return max(LOWEST_RATING, float(opponents.max()) + HEADROOM)
+
+
 def percentile(rating: float, users: Mapping[int, int]) -> float:
     """Share of users with a lower rating, 0 to 100; `users` is their number by rating, of one user at least."""
     return 100 * sum(number for value, number in users.items() if value < rating) / sum(users.values())
 
 
 def rating(
-    results: Mapping[str, Sequence[bool]], standings: Mapping[int, Standings], users: Mapping[int, int]
+    results: Mapping[str, Sequence[bool]],
+    standings: Mapping[int, Standings],
+    users: Mapping[int, int],
+    interval: Callable[[np.ndarray], tuple[float, float]],
 ) -> CodeforcesRating | None:
     """The model's rating over all contests that its problems belong to; None without a rated one of known standings.
 
     The k samples of a problem are attempts in their order, so this is pass@k with a price: one success among the first
     min(k, `MAX_ATTEMPTS`) is enough, failures before it cost points. Different k are not comparable.
 
-    The interval is a percentile bootstrap over contests (NUM_RESAMPLES, seeded). It knows how contests differ, not how
-    samples of one problem do. One contest bounds nothing.
+    Contests are independent where their problems are not, so the interval is over contests, of their ratings as shares
+    of the highest that any of them can give. It knows how contests differ, and how the model's luck in them does. Fewer
+    than `MIN_CONTESTS` bound nothing.
 
     Args:
         results: success of each attempt, at least one, by problem id. Another id is a ValueError.
         users: number of users by rating.
+        interval: that of the mean of shares in [0, 1], one per contest.
     """
     attempted: defaultdict[int, dict[str, Sequence[bool]]] = defaultdict(dict)
     for (contest, index), id in sorted((split_id(id), id) for id in results):
@@ -164,17 +173,11 @@ def rating(
     for contest in usable:
         reached = rank(score(standings[contest].problems, attempted[contest]), standings[contest])
         rated[contest] = contest_rating(reached, standings[contest].ratings)
-    low, high = _interval(np.array(list(rated.values())))
-    mean = float(np.mean(list(rated.values())))
+    values = np.array(list(rated.values()))
+    mean, low, high = float(values.mean()), -np.inf, np.inf
+    if len(usable) >= MIN_CONTESTS:
+        most = max(_highest(standings[contest].ratings) for contest in usable)
+        low, high = (most * bound for bound in interval(values / most))
     middle, lowest, highest = (percentile(value, users) for value in (mean, low, high))
     unknown = (f"{c}{index}" for c in usable for index in attempted[c] if index not in standings[c].problems)
     return CodeforcesRating(mean, low, high, middle, lowest, highest, rated, tuple(unknown))
-
-
-def _interval(ratings: np.ndarray) -> tuple[float, float]:
-    """95 % percentile bootstrap of the mean, shape (contests,)."""
-    if len(ratings) < 2:
-        return -np.inf, np.inf
-    drawn = np.random.default_rng(SEED).integers(len(ratings), size=(NUM_RESAMPLES, len(ratings)))
-    low, high = np.quantile(ratings[drawn].mean(axis=1), (0.025, 0.975))
-    return float(low), float(high)
