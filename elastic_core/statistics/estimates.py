@@ -372,7 +372,7 @@ def ratio_of_means(top: np.ndarray, bottom: np.ndarray) -> tuple[float, float, f
     total = count + 2
     products = np.stack([one, other, one * one, one * other, other * other], axis=1)
     (error,), middle = _linearised(products.mean(axis=0, keepdims=True), total)
-    errors, ratios = _linearised(_counts(total) @ products / total, total)
+    errors, ratios = _linearised(_counts(total)[: DRAWS // 2] @ products / total, total)
     with np.errstate(divide="ignore", invalid="ignore"):
         studentised = (ratios - middle) / np.where(errors > 1e-9 * error, errors, 0.0)
     low, high = np.nanquantile(studentised, (_SKEWED_LEVEL / 2, 1 - _SKEWED_LEVEL / 2), method="nearest")

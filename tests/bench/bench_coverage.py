@@ -27,7 +27,7 @@ WANTED = 0.94
 
 
 def measured(setting: Setting, draws: int, again: bool = False) -> tuple[float, float]:
-    """Share of the draws in which what was said is true, and mean half width in points, of the draws
+    """Share of the draws in which what was said is true, and mean half width in points of the draws
     that have one."""
     random = np.random.default_rng([crc32(setting.name.encode()), again])
     found = np.array([setting.draw(random) for _ in range(draws)], dtype=float)

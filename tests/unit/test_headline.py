@@ -10,7 +10,7 @@ from reports.content import Training
 from reports.summary import cell_problems, headline, summarize_problems
 from tests.unit.test_report_summary import make_rows
 
-ROWS = make_rows(benchmarks=["easy"], num_problems=8, num_samples=2)
+ROWS = make_rows(benchmarks=["easy"], num_problems=30, num_samples=2)
 
 
 def training(budget: str) -> Training:
