@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.trajectory import SCHEMA
@@ -101,6 +102,10 @@ def _cell(
     score = (luck < np.where(closed, 0.9, 0.8 * worth * used / thoughts)).astype(float)
     solution = rng.integers(shape.solution // 4, shape.solution, rows)
     wrong = rng.integers(0, 12, rows)
+    solution = np.where(closed | forced, solution, 0)
+    bounds = np.append(0, np.cumsum(used + forced + solution))
+    ids, marks = np.random.default_rng(0).integers(0, 32_000, bounds[-1]), np.zeros(bounds[-1], bool)
+    marks[(bounds[:-1] + used)[forced]] = True  # A think-end of one token, where the thought was cut.
     problems = rows // shape.samples
     # As long as the miniature's: reading these columns would show, and the machine's disk bears them.
     text = [f"<b>{number}</b> and so on, step by step, " for number in wrong]
@@ -116,7 +121,7 @@ def _cell(
         "think_tokens": used,
         "forced_tokens": forced.astype(int),
         "navigator_tokens": [0] * rows,
-        "solution_tokens": np.where(closed | forced, solution, 0),
+        "solution_tokens": solution,
         "think_finish": np.where(closed, "closed", np.where(forced, "forced", "length")),
         "solution_finish": np.where(closed | forced, "stop", "not_applicable"),
         "answer": np.where(score == 1, "42", wrong.astype(str)),
@@ -124,8 +129,8 @@ def _cell(
         "grade_status": np.where(score == 1, "correct", "wrong"),
         "thinking": text,
         "solution": text,
-        "response_ids": rng.integers(0, 32_000, (rows, 40)).tolist(),
-        "forced": np.zeros((rows, 40), bool).tolist(),
+        "response_ids": pa.LargeListArray.from_arrays(bounds, ids.astype(np.uint32)),
+        "forced": pa.LargeListArray.from_arrays(bounds, marks),
         "dropped": [[]] * rows,
         "seed": [0] * rows,
         "engine_fingerprint": ["synthetic"] * rows,
