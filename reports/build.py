@@ -41,7 +41,6 @@ from reports.summary import (
     VANILLA,
     cell_problems,
     headline,
-    lone_trainings,
     main_model,
     summarize_problems,
     write_summary_json,
@@ -134,7 +133,9 @@ class _Found:
             without_seed(name)[0]: replace(training, base=training.base and without_seed(training.base)[0])
             for name, training in sources.trainings.items()
         }
-        self.lone = lone_trainings(rows, self.trainings)
+        # No interval tells how another training like one of a single seed would differ.
+        seeds = dict(summary.group_by("model").agg(pl.col("num_seeds").max()).iter_rows())
+        self.lone = [name for name in self.trainings if seeds.get(name) == 1 < max(seeds.values())]
         self.pairs = pairs_to_compare(rows, sources.parameters.pairs)
         self.first_model = ordered(summary["model"], BASE)[0]
         self.first_strategy = ordered(summary["strategy"], VANILLA)[0]
@@ -195,11 +196,9 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     claims = evaluate_claims(found.rows, found.trainings, expected, found.pairs)
     claims += claims_of_the_text(found.rows, sources.ratings, expected, found.pairs)
     claims.sort(key=lambda claim: claim.benchmark)
-    notes = [of_one_training(claim.models, found.lone) for claim in claims]
-    claims = [
-        claim._replace(evidence=". ".join(filter(None, [claim.evidence, note])))
-        for claim, note in zip(claims, notes, strict=True)
-    ]
+    for place, claim in enumerate(claims):
+        if note := of_one_training(claim.models, found.lone):
+            claims[place] = claim._replace(evidence=f"{claim.evidence}. {note}")
     if all(each.num_answered == 0 for each in responses):
         claims = [claim._replace(verdict=Verdict.NOT_MEASURED, evidence=_UNREAD) for claim in claims]
     idle = [sentence for name, training in sources.trainings.items() if (sentence := training.idle(name))]

@@ -35,7 +35,6 @@ from elastic_core.statistics.at_k import maj_at_k_values, pass_at_k_values
 from elastic_core.statistics.cost import WORK, with_work
 from elastic_core.statistics.estimates import (
     FREE,
-    TRAIN_SEED,
     by_seed,
     forced_close,
     mean_tokens,
@@ -170,15 +169,6 @@ def _cell(problems: pl.DataFrame) -> dict[str, Any]:
     if len(scores) > 1:
         cell |= {by_seed("avg_at_k"): scores, by_seed("tokens_mean"): tokens}
     return cell
-
-
-def lone_trainings(rows: pl.DataFrame, trainings: Mapping[str, Training]) -> list[str]:
-    """Trainings of one seed in a table (of `seeds_as_one`) where another model has several. No interval tells how
-    another training like these would differ."""
-    if TRAIN_SEED not in rows.columns:
-        return []
-    seeds = dict(rows.group_by("model").agg(pl.col(TRAIN_SEED).n_unique()).iter_rows())
-    return sorted(name for name in trainings if seeds.get(name) == 1)
 
 
 class Averaged(NamedTuple):

@@ -39,7 +39,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def of_one_training(models: Iterable[str], lone: Collection[str]) -> str:
-    """The sentence on those of the models that are `lone_trainings`; "" where none is."""
+    """The sentence on those of the models that are `lone`: of one seed, beside some of several; "" where none is."""
     found = " and ".join(sorted({*models} & {*lone}))
     return f"About just one training of {found}: another may differ by more than the interval." if found else ""
 
