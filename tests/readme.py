@@ -28,6 +28,7 @@ from elastic_core.statistics.budgets import anytime_differences, falls
 from elastic_core.statistics.curves import log_law
 from elastic_core.statistics.estimates import FREE, paired_ratio, problem_table, sampled_tokens, seeds_as_one
 from elastic_core.statistics.intervals import Estimate
+from elastic_core.statistics.responses import is_cut
 from elastic_core.sweep.table import SweepTable
 from elastic_core.system.files import replacing
 from flows import presets
@@ -55,7 +56,7 @@ HEADER = ("t", "base vanilla", "trained vanilla", "base separate", "trained sepa
 
 def keep(table: Path) -> None:
     """Ship the rows of a run's table, whose models are base and trained@1, trained@2, …"""
-    rows = report_rows(SweepTable(table).scan()).collect()
+    rows = report_rows(SweepTable(table).scan(), is_cut().alias("cut")).collect()
     with replacing(SCORES) as temporary:
         rows.sort(*rows.columns[:7]).write_parquet(temporary, compression="zstd", compression_level=22)
 
