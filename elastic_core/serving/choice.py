@@ -26,7 +26,15 @@ from elastic_core.serving.levels import EFFORTS, Effort, Gain, Level
 from elastic_core.statistics.accuracy import mean_score
 from elastic_core.statistics.betting import problems_at_least
 from elastic_core.statistics.budgets import comparable, differences_together
-from elastic_core.statistics.certificates import MARGIN, SERVED, candidates, certificates, num_chains, with_looks
+from elastic_core.statistics.certificates import (
+    MARGIN,
+    SERVED,
+    WIDEST,
+    candidates,
+    certificates,
+    num_chains,
+    with_looks,
+)
 from elastic_core.statistics.cost import WORK, on_frontier, p95
 from elastic_core.statistics.estimates import FREE, mean_tokens, problem_table
 from elastic_core.statistics.intervals import LEVEL, Estimate
@@ -135,7 +143,7 @@ def certificate_needs(rows: pl.DataFrame, margin: float, level: float) -> tuple[
     needed = _on_each(problems, margin, level)["problems_needed"].min()
     looks = problems["looks"].list.len().min()
     share = level / max(1, num_chains(candidates(problems)))
-    return problems_at_least(margin, share, looks), None if needed is None else int(needed)  # type: ignore[arg-type,call-overload]
+    return problems_at_least(min(margin, WIDEST), share, looks), None if needed is None else int(needed)  # type: ignore[arg-type,call-overload]
 
 
 def _with_rules(rows: pl.DataFrame, with_rules: bool = True) -> pl.DataFrame:

@@ -70,7 +70,7 @@ def problems_at_least(margin: float, chance: float, looks: int = 1) -> int:
     def capital(problems: int) -> float:
         return float(largest_capital(np.zeros((looks, problems)), np.array([margin]), chance)[0])
 
-    return bisect_left(range(_MOST_PROBLEMS), -np.log(chance), lo=1, key=capital)
-
-
-_MOST_PROBLEMS = 20_000
+    most = 64
+    while capital(most) < -np.log(chance):
+        most *= 2
+    return bisect_left(range(most + 1), -np.log(chance), lo=1, key=capital)

@@ -34,6 +34,7 @@ SERVED = "separate"  # The strategy that a server keeps budgets by.
 SERVABLE = pl.col("strategy").eq(SERVED) | pl.col("strategy").str.starts_with(ADAPTIVE)
 """Budgets and stop rules that a server keeps."""
 _PLACE = ["model", "benchmark"]
+WIDEST = 0.99  # Margin that a test is for: at 1 nothing is promised.
 TRIED = (*np.arange(1, 20) / 200, *np.arange(4, 21) / 40)  # Margins: half a point apart, from 10 points on 2.5.
 _UNLIMITED = 2**30  # More tokens than any budget has.
 
@@ -111,7 +112,7 @@ def certificates(
     """
     found = candidates(problems)
     level /= max(1, num_chains(found))
-    margins = np.unique([*tried, margin])
+    margins = np.unique([*tried, min(margin, WIDEST)])
     shown = [_shown(there, margins, margin, level) for there in found]
     schema = {name: problems.schema[name] for name in CELL} | {"within": pl.Float64, "problems_needed": pl.Float64}
     return pl.concat([pl.DataFrame(schema=schema), *(pl.DataFrame(rows, schema, orient="row") for rows in shown)])
