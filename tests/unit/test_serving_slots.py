@@ -45,8 +45,8 @@ class Runner:
         closed = prompt == (WORD, START, END) if len(self.requests) % 2 else None
         assert self.budgets.add(slot, budget, closed) is (budget is not None)
 
-    def step(self, present: list[int], drawn: list[int], whole: bool) -> None:
-        """One token for every slot that takes part, or a part of its prefill."""
+    def step(self, present: list[int], drawn: list[int], whole: bool, padding: int = 0) -> None:
+        """One token for every slot that takes part, or a part of its prefill, in a graph with so many rows more."""
         rows = [slot for slot in present if slot in self.requests]
         lengths = []
         for slot in rows:
@@ -56,7 +56,7 @@ class Runner:
             lengths.append(request.prefilled)
         self.budgets.begin()
         logits = torch.zeros(len(rows), VOCABULARY)
-        self.budgets.apply(logits, np.array(rows, np.int32), np.array(lengths, np.int32))
+        self.budgets.apply(logits, np.array(rows, np.int32), np.array(lengths + [0] * padding, np.int32))
         for row, slot in enumerate(rows):
             request = self.requests[slot]
             if request.prefilled < len(request.prompt) + len(request.output):
@@ -78,16 +78,17 @@ steps = st.tuples(
     st.lists(st.integers(0, SLOTS - 1), unique=True, max_size=SLOTS),
     st.lists(tokens, min_size=SLOTS, max_size=SLOTS),
     st.booleans(),
+    st.integers(0, 3),
 )
 
 
 @given(st.lists(steps, max_size=40))
 def test_every_row_gets_what_the_law_says(script: list[Any]) -> None:
     runner = Runner()
-    for arrived, present, drawn, whole in script:
+    for arrived, present, drawn, whole, padding in script:
         for slot, budget, prompt, output in arrived:
             runner.add(slot, budget, prompt, output)
-        runner.step(present, drawn, whole)
+        runner.step(present, drawn, whole, padding)
 
 
 def test_a_request_that_comes_back_is_due_at_its_length_whatever_its_prefill_took() -> None:

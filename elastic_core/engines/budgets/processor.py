@@ -192,7 +192,9 @@ class SlotBudgets:
 
     def apply(self, logits: torch.Tensor, slots: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> None:
         """Give due rows of `logits` [rows, vocabulary] one possible token, in place. `slots` [rows] and `lengths`
-        [rows], tokens of prompt and response so far, are on the host."""
+        [rows or more], tokens of prompt and response so far, are on the host. In a CUDA graph, whose batch has a fixed
+        size, vLLM pads the lengths and nothing else."""
+        lengths = lengths[: len(slots)]
         # Within a prefill samples are discarded, and a row grows by many tokens at once.
         (rows,) = np.nonzero(lengths >= self._prefill_lengths[slots])
         decoding = slots[rows]
