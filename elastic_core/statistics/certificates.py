@@ -96,7 +96,7 @@ def _chain(side: pl.DataFrame) -> tuple[str, int]:
 
 
 def num_chains(found: list[list[Candidate]]) -> int:
-    """Of all models and benchmarks: what the level is shared between."""
+    """The number of chains of all models and benchmarks, which share the level."""
     return sum(len({each.chain for each in there}) for there in found)
 
 
