@@ -138,9 +138,11 @@ def choose_levels(
 
 def certificate_needs(rows: pl.DataFrame, margin: float, level: float) -> tuple[int, int | None]:
     """How many problems of a benchmark a certificate takes where nothing is lost, and how many like those of the
-    smallest would give one to some budget; None where none would. Rows and margin as of `choose_levels`."""
+    smallest would give one to a budget that saves something; None where none would. Rows and margin as of
+    `choose_levels`."""
     problems, _ = _problems(_with_rules(rows))
-    needed = _on_each(problems, margin, level)["problems_needed"].min()
+    advice = budget_advice(problems, margin=margin, certified=_on_each(problems, margin, level))
+    needed = advice.filter(pl.col("saved_low") > 0)["problems_needed"].min()
     looks = problems["looks"].list.len().min()
     share = level / max(1, num_chains(candidates(problems)))
     return problems_at_least(min(margin, WIDEST), share, looks), None if needed is None else int(needed)  # type: ignore[arg-type,call-overload]
