@@ -21,6 +21,7 @@ from elastic_core.errors import UserError
 from elastic_core.rewards import codeforces as rating
 from elastic_core.rewards.codeforces import standings
 from elastic_core.rewards.codeforces.standings import NoData, fetch, from_api, load, save
+from elastic_core.statistics.intervals import mean_share
 from tasks.report import fetch_standings
 
 CHANGES, STANDINGS = "contest.ratingChanges", "contest.standings"
@@ -230,7 +231,7 @@ def test_contests_are_fetched_once_and_can_be_rated(tmp_path: Path, api: Api) ->
     assert fetch([1, 2], tmp_path, api.url, 0) == []
     assert len(api.asked) == 4
     found, _ = load(tmp_path, [1, 2])
-    rated = rating.rating({"1A": [True], "2A": [False]}, found, {1500: 1})
+    rated = rating.rating({"1A": [True], "2A": [False]}, found, {1500: 1}, mean_share)
     assert rated.contests[1] > rated.contests[2]
 
 
