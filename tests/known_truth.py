@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import random
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +13,6 @@ import numpy as np
 import polars as pl
 
 from elastic_core.budget import parse_grid
-from elastic_core.data.problems import VERL_SCHEMA
 from elastic_core.errors import UserError
 from elastic_core.rewards.truth import guesses
 from elastic_core.statistics.certificates import MARGIN, with_looks
@@ -23,15 +21,15 @@ from elastic_core.statistics.which_budget import budget_advice, choose_budgets
 from elastic_core.sweep.grid import build_cells
 from elastic_core.sweep.plan import plan_sweep
 from elastic_core.sweep.sound import checked_rows, whole_samples
-from elastic_core.sweep.store import Manifest, TrajectoryStore
-from elastic_core.system.fingerprint import hash_files
+from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.trajectory import KEY, SCHEMA
 from reports.content import Asked, ReportSources
-from reports.summary import READ, cell_problems, main_model, report_rows, summarize_problems
+from reports.summary import READ, cell_problems, main_model, summarize_problems
 from reports.verdict import brief, coverage, left_out, readable, settings
 from tasks.report import report_sources
 from tests import simulated
 from tests.simulated import SimulatedEngine, swept
+from tests.tables import sweep_of
 from tests.unit.test_report_summary import make_rows
 
 BUDGETS = (16, 32, 64)
@@ -62,11 +60,6 @@ def first_screen(sources: ReportSources) -> str:
     to_set = settings(choices, advice, summary, main_model(summary["model"]), MARGIN, "tokens")
     counted = [coverage(rows, sources.asked), left_out(whole)]
     return " ".join(filter(None, [*brief(problems, to_set, readable(rows)), *counted]))
-
-
-def advisable(rows: pl.DataFrame) -> pl.DataFrame:
-    """The problem table of rows, with what advice rests on."""
-    return with_looks(cell_problems(rows), report_rows(rows.lazy(), is_cut().alias("cut")).collect())
 
 
 def said(rows: pl.DataFrame, asked: Asked | None = None) -> str:
@@ -160,33 +153,6 @@ def key_twice() -> str:
 def not_a_number() -> str:
     lost = (pl.col("model") == "base") & (pl.col("think_budget") == 16) & (pl.col("problem") == "007")
     return said(table().with_columns(score=pl.when(lost).then(float("nan")).otherwise("score")))
-
-
-def sweep_of(directory: Path, rows: pl.DataFrame, questions: Sequence[str], grader: str = "math") -> Path:
-    """The table of a sweep of base on `hard`, with the data that it was drawn from; problems are 000, 001 and so on."""
-    preset = directory / "runs" / "mine"
-    data = preset / "data" / "d1" / "hard.parquet"
-    stage = preset / "sweep" / "s1"
-    data.parent.mkdir(parents=True)
-    problems = [
-        {
-            "data_source": "hard",
-            "ability": "math",
-            "reward_model": {"style": "rule", "ground_truth": "2"},
-            "extra_info": {"split": "test", "index": 0, "grader": grader, "id": f"{i:03}"},
-            "prompt": [{"role": "user", "content": question}],
-        }
-        for i, question in enumerate(questions)
-    ]
-    pl.DataFrame(problems, schema=VERL_SCHEMA).write_parquet(data)
-    data.with_name("manifest.json").write_text(json.dumps({"datasets": {"hard": {"rows": len(questions)}}}))
-    benchmarks = {"hard": hash_files([data])}
-    store = TrajectoryStore(stage / "table")
-    with store.writing(Manifest({"base": "b"}, {}, benchmarks, {})):
-        store.append(rows)
-    request = {"models": ["base"], "strategies": ["separate"], "budgets": ["16+32"], "samples": 4}
-    (stage / "inputs.json").write_text(json.dumps({"inputs": {"benchmarks": benchmarks}, "request": request}))
-    return stage / "table"
 
 
 def copied_problems() -> str:

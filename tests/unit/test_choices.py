@@ -10,7 +10,7 @@ from elastic_core.statistics.cost import TOKENS, best_under, round_limits
 from elastic_core.statistics.which_budget import NonInferiority, budget_advice, cheapest_within, judged
 from reports.summary import cell_problems
 from reports.tables.budgets import side_by_side, within_points
-from tests.known_truth import advisable
+from tests.tables import advisable
 from tests.unit.test_report_summary import make_rows
 
 

@@ -17,7 +17,7 @@ from elastic_core.statistics.which_budget import Reason, budget_advice, choose_b
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.trajectory import SCHEMA
 from tests.elastic_command import elastic_here
-from tests.known_truth import advisable, sweep_of
+from tests.tables import advisable, sweep_of
 from tests.unit.test_report_summary import make_rows
 
 

@@ -20,7 +20,7 @@ from reports.summary import cell_problems, report_rows, summarize
 from reports.tables import ACCURACY, PUBLISHED, comparisons, everything, published
 from reports.tables import budgets as budget_tables
 from reports.tables import costs as cost_tables
-from tests.known_truth import advisable
+from tests.tables import advisable
 from tests.unit.test_report_summary import make_rows
 
 UNRATED, NOTHING = RATINGS.to_frame(), PUBLISHED.to_frame()

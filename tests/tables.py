@@ -1,0 +1,48 @@
+"""Tables of trajectories as statistics and commands read them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from elastic_core.data.problems import VERL_SCHEMA
+from elastic_core.statistics.certificates import with_looks
+from elastic_core.statistics.responses import is_cut
+from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.system.fingerprint import hash_files
+from reports.summary import cell_problems, report_rows
+
+
+def advisable(rows: pl.DataFrame) -> pl.DataFrame:
+    """The problem table of rows, with what advice rests on."""
+    return with_looks(cell_problems(rows), report_rows(rows.lazy(), is_cut().alias("cut")).collect())
+
+
+def sweep_of(directory: Path, rows: pl.DataFrame, questions: Sequence[str], grader: str = "math") -> Path:
+    """The table of a sweep of base on `hard`, with the data that it was drawn from; problems are 000, 001 and so on."""
+    preset = directory / "runs" / "mine"
+    data = preset / "data" / "d1" / "hard.parquet"
+    stage = preset / "sweep" / "s1"
+    data.parent.mkdir(parents=True)
+    problems = [
+        {
+            "data_source": "hard",
+            "ability": "math",
+            "reward_model": {"style": "rule", "ground_truth": "2"},
+            "extra_info": {"split": "test", "index": 0, "grader": grader, "id": f"{i:03}"},
+            "prompt": [{"role": "user", "content": question}],
+        }
+        for i, question in enumerate(questions)
+    ]
+    pl.DataFrame(problems, schema=VERL_SCHEMA).write_parquet(data)
+    data.with_name("manifest.json").write_text(json.dumps({"datasets": {"hard": {"rows": len(questions)}}}))
+    benchmarks = {"hard": hash_files([data])}
+    store = TrajectoryStore(stage / "table")
+    with store.writing(Manifest({"base": "b"}, {}, benchmarks, {})):
+        store.append(rows)
+    request = {"models": ["base"], "strategies": ["separate"], "budgets": ["16+32"], "samples": 4}
+    (stage / "inputs.json").write_text(json.dumps({"inputs": {"benchmarks": benchmarks}, "request": request}))
+    return stage / "table"
