@@ -264,7 +264,8 @@ def to_set(settings: Sequence[Setting]) -> str:
     if not measured:
         return "Which budget to set cannot be said: measure the strategies separate and unconstrained of one model."
     model, margin, known = measured[0].model, measured[0].margin, [each for each in measured if each.budget is not None]
-    unlimited = max((each.unlimited for each in known or measured), key=len)
+    texts = {each.unlimited for each in known or measured}
+    unlimited = texts.pop() if len(texts) == 1 else "thinking without a budget, some of which was cut"
     near = f"within {margin} of {unlimited}"
     if not known:
         reasons = dict.fromkeys(each.reason for each in measured)
