@@ -156,13 +156,18 @@ def _with_rules(rows: pl.DataFrame, with_rules: bool) -> pl.DataFrame:
     }
     rows = rows.with_columns(**work, model=pl.lit(_MODEL), cut=is_cut())
     found = [rows.select(_READ)]
-    with suppress(NotComparable):
-        thoughts = read_thoughts(rows)
-        rules = certifiable(thoughts) if with_rules else []
-        named = {"model": pl.lit(_MODEL), "cut": pl.lit(False)}
-        found += [stopped_rows(thoughts, rule).with_columns(**named).select(_READ) for rule in rules]
+    if with_rules:
+        found += _of_rules(rows)
     tokens = pl.col("input_tokens") + pl.col("output_tokens") - pl.col("prompt_tokens")
     return pl.concat(found, how="vertical_relaxed").with_columns(tokens=tokens.cast(pl.Float64))
+
+
+def _of_rules(rows: pl.DataFrame) -> list[pl.DataFrame]:
+    named = {"model": pl.lit(_MODEL), "cut": pl.lit(False)}
+    with suppress(NotComparable):
+        thoughts = read_thoughts(rows)
+        return [stopped_rows(thoughts, rule).with_columns(**named).select(_READ) for rule in certifiable(thoughts)]
+    return []
 
 
 _READ = [*CELL, "problem", "sample", "score", "cut", "prompt_tokens", *WORK]
