@@ -261,7 +261,8 @@ class ReportFigure:
 @dataclass(frozen=True)
 class Setting:
     """What to set in production for tasks like a benchmark's: a budget for `elastic serve --budget`, or the reason why
-    none is advised; how far below what it may be, and the numbers behind it, in words."""
+    none is advised and what to do `instead`; how far below what it may be, and the numbers behind it, in words. So many
+    problems, about, would decide on the nearest budget (`needed`); None where no number would."""
 
     benchmark: str
     model: str
@@ -269,6 +270,8 @@ class Setting:
     told: str = ""
     budget: Budget | None = None
     reason: str = ""
+    instead: str = ""
+    needed: int | None = None
     unlimited: str = "unlimited thinking"
 
 

@@ -96,7 +96,19 @@ def test_a_budget_for_one_benchmark_is_not_offered_for_another() -> None:
     )
     assert [each.budget is None for each in chosen] == [True, False]
     sentence = brief(cell_problems(rows), chosen, [])[1]
-    assert "48+32 for tasks like hard" in sentence and sentence.endswith("; for easy none is advised.")
+    assert "48+32 for tasks like hard" in sentence
+    assert sentence.endswith("; for easy none is advised. On easy leave thinking unlimited.")
+
+
+@pytest.mark.parametrize(
+    ("needed", "decides"),
+    [(109.0, "about 109 problems would decide it, 100 were measured."), (None, "no number of problems like these")],
+)
+def test_a_refusal_names_the_nearest_budget_and_what_would_decide_it(needed: float | None, decides: str) -> None:
+    (setting,), sentence = to_set(advice(verdict="undecided", problems_needed=needed))
+    assert sentence.startswith("No token budget of trained is advised")
+    assert "On hard the nearest is 48+32, -0.4 [-1.5, +0.7] points from unlimited and 28 % cheaper" in sentence
+    assert decides in sentence and setting.needed == needed
 
 
 def test_what_a_context_cut_on_one_benchmark_is_not_said_of_another() -> None:
