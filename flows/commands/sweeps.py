@@ -49,7 +49,7 @@ def plan_sweep(preset: str, overrides: tuple[str, ...]) -> None:
 
 @plan.command("serve")
 @click.option("--from", "table", type=PATH, metavar="TABLE", help=f"{_TABLE} Without it the last run's.")
-@click.option("--model", metavar="NAME", help="The model's name in the table; needed if there are several.")
+@click.option("--model", metavar="NAME", help="The model's name in the table; by default trained, or the only one.")
 @benchmarks_option("Only this; may be given again.")
 @click.option("--rate", type=POSITIVE, required=True, metavar="REQUESTS", help="Requests a second.")
 @click.option(
@@ -196,7 +196,7 @@ def report(
 
 @click.command()
 @click.option("--from", "table", type=PATH, metavar="TABLE", help=f"{_TABLE} Without it the last run's.")
-@click.option("--model", metavar="NAME", help="The model's name in the table; needed if there are several.")
+@click.option("--model", metavar="NAME", help="The model's name in the table; by default trained, or the only one.")
 @benchmarks_option("Choose by this benchmark; may be given again. Without it by all that the model was measured on.")
 @click.option(
     "--risk",
@@ -236,7 +236,7 @@ def budgets(table: Path | None, risk: float | None, confidence: float, **options
 
 @click.command()
 @click.option("--from", "table", type=PATH, metavar="TABLE", help=f"{_TABLE} Without it the last run's.")
-@click.option("--model", metavar="NAME", help="The model's name in the table; needed if there are several.")
+@click.option("--model", metavar="NAME", help="The model's name in the table; by default trained, or the only one.")
 @benchmarks_option("Only this; may be given again.")
 @click.option(
     "--rule",
