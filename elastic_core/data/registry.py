@@ -15,6 +15,7 @@ from elastic_core.data import mapping, mapping_code, user_dataset, word_problems
 from elastic_core.data.dataset import Dataset, Form, Generated, GitHub, Hub, Local, SourceFile
 from elastic_core.errors import UserError, nearest
 from elastic_core.miniature.problems import DATA_SOURCE, LEVELS, TRAIN, VALIDATION
+from elastic_core.system.fingerprint import sha256_file
 
 RLLM = GitHub("agentica-project/rllm", "874daa4acb7f451dc2a4b2b6e8ce28f5aa88d1f5")
 REASONFLUX = GitHub("Gen-Verse/ReasonFlux", "8980b8b9298e6a02f730a14579106bd5ba34fcb3")
@@ -152,7 +153,8 @@ def all_datasets(user_directory: Path) -> dict[str, Dataset]:
     known, directory = dict(REGISTRY), user_directory / STAND_INS
     for name, entry in REGISTRY.items():
         if entry.files and (file := stand_in_file(entry, directory)).exists():
-            known[name] = replace(entry, source=Local(directory), files=(SourceFile(file.name),), rows=None)
+            files = (SourceFile(file.name, sha256_file(file)),)
+            known[name] = replace(entry, source=Local(directory), files=files, rows=None)
     return known | users
 
 
