@@ -6,23 +6,20 @@ are a mirror for another. Mirror files are read in place, never copied.
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar, cast
+from typing import cast
 
-from elastic_core.data.dataset import Dataset, Generated, GitHub, Hub, Local, SourceFile
+from elastic_core.data.dataset import Dataset, Generated, GitHub, Hub, Local, Source, SourceFile
 from elastic_core.data.download import Network
 from elastic_core.data.pins import Entry, Pin, read_pins, write_pins
-from elastic_core.errors import UserError
+from elastic_core.errors import UserError, no_space
 from elastic_core.system.files import LockHeld, exclusive, impostor
 from elastic_core.system.fingerprint import HashCache
 from elastic_core.system.network import DownloadError
 
-T = TypeVar("T")
 Stored = GitHub | Hub | Local  # sources that have files
 
 NUM_THREADS = 4
@@ -65,24 +62,18 @@ def fetch(datasets: Sequence[Dataset], *, sources: Path, mirror: Path | None = N
     be fetched stay, so the next fetch goes on from there."""
     if mirror is not None and not mirror.is_dir():
         raise UserError(f"mirror {mirror}: not a directory; expected one laid out as <owner>/<repository>/<path>")
-    network, pool = Network(), ThreadPoolExecutor(NUM_THREADS)
     try:
         with exclusive(sources, WAIT_SECONDS):
-            return _fetched(Store(sources, mirror, network), datasets, partial(_run, pool))
+            return _fetched(Store(sources, mirror, Network()), datasets)
     except LockHeld as error:
         raise UserError(f"{sources}: {error} has been fetching for {WAIT_SECONDS:.0f} s") from None
-    except BaseException:  # Ctrl-C included: it shall not wait for transfers of gigabytes.
-        network.stop.set()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def located(dataset: Dataset, *, sources: Path, mirror: Path | None) -> FetchedDataset | None:
     """A data set as an earlier fetch left it, without network; None when a file is missing, contradicts the registry or
     the pins, or was never fetched."""
     try:
-        return _fetched(Store(sources, mirror, None), [dataset], map)[dataset.name]
+        return _fetched(Store(sources, mirror, None), [dataset])[dataset.name]
     except (UserError, OSError):
         return None
 
@@ -95,45 +86,49 @@ def bytes_present(dataset: Dataset, mirror: Path) -> int | None:
     return sum(path.stat().st_size for found in present for path in found.values()) if all(present) else None
 
 
-def _fetched(store: Store, datasets: Sequence[Dataset], run: Callable[..., Iterable[Any]]) -> dict[str, FetchedDataset]:
-    """Every file of the data sets, or one UserError for all problems; `run` is a `map`, of a pool or Python's own."""
-    wanted: dict[str, dict[tuple[Stored, str], Pin]] = {dataset.name: {} for dataset in datasets}
-    problems: list[tuple[str, UserError]] = []
+def _fetched(store: Store, datasets: Sequence[Dataset]) -> dict[str, FetchedDataset]:
+    """Every file of the data sets, or one UserError for all problems."""
+    wanted: dict[tuple[str, Stored, str], Pin] = {}  # by data set, source and file
+    problems: list[UserError] = []
     for dataset in datasets:
         source = cast(Stored, dataset.source)
         for file in dataset.files:
             try:
-                pins = store.pins(source, file)
-                wanted[dataset.name] |= {(source, name): pin for name, pin in pins.items()}
+                wanted |= {(dataset.name, source, name): pin for name, pin in store.pins(source, file).items()}
             except UserError as error:
-                problems.append((dataset.name, error))
-    # Several data sets may share a file.
-    files = {key: pin for mine in wanted.values() for key, pin in mine.items()}
+                problems.append(type(error)(f"{dataset.name}: {error}"))
+    shared = {(source, name): pin for (_, source, name), pin in wanted.items()}
+    pool = ThreadPoolExecutor(NUM_THREADS)
     try:
-        found = dict(zip(files, run(store.outcome, files.items()), strict=True))
+        futures = {key: pool.submit(store.find, *key, pin) for key, pin in shared.items()}
+        while wait(futures.values(), timeout=0.1).not_done:
+            pass  # After polars' signal handler an unlimited wait would go on after Ctrl-C.
+    except BaseException:
+        store.stop()
+        raise
     finally:
+        pool.shutdown(cancel_futures=True)
         store.save()
-    problems += [
-        (name, found[key]) for name, mine in wanted.items() for key in mine if isinstance(found[key], UserError)
-    ]
+    files: dict[str, list[Fetched]] = {dataset.name: [] for dataset in datasets}
+    for name, source, path in wanted:
+        try:
+            files[name].append(futures[source, path].result())
+        except UserError as error:
+            problems.append(type(error)(f"{name}: {error}"))
+        except OSError as error:
+            reason = (
+                f"the disk of {store.sources} is full; fetch again to go on from there" if no_space(error) else error
+            )
+            problems.append(UserError(f"{name}: {path} of {source}: {reason}"))
     if problems:
-        hint = [_HINT] if any(isinstance(problem, Missing) for _, problem in problems) else []
-        raise UserError("\n".join([*(f"{name}: {problem}" for name, problem in problems), *hint]))
+        hint = [_HINT] if any(isinstance(problem, Missing) for problem in problems) else []
+        raise UserError("\n".join([*map(str, problems), *hint]))
     return {
         dataset.name: FetchedDataset(
-            tuple(sorted((found[key] for key in wanted[dataset.name]), key=lambda file: file.name)),
-            None if isinstance(dataset.source, Generated) else store.revision(dataset.source),
+            tuple(sorted(files[dataset.name], key=lambda file: file.name)), store.revision(dataset.source)
         )
         for dataset in datasets
     }
-
-
-def _run(pool: ThreadPoolExecutor, function: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:
-    """Like `pool.map`, but Ctrl-C ends it: after polars' signal handler an unlimited wait goes on."""
-    for future in [pool.submit(function, item) for item in items]:
-        while not future.done():
-            wait([future], timeout=0.1)
-        yield future.result()
 
 
 class Store:
@@ -152,9 +147,16 @@ class Store:
         if self.network is not None and self._entries:
             write_pins(self._record, self._entries)
 
-    def revision(self, source: Stored) -> str | None:
-        """The commit; None where it is not known, because all files came from a mirror."""
-        return self._entry(source).revision if isinstance(source, Hub) else source.revision
+    def stop(self) -> None:
+        """End transfers of gigabytes; what they have is kept."""
+        if self.network is not None:
+            self.network.stop.set()
+
+    def revision(self, source: Source) -> str | None:
+        """Return the commit; None where all files came from a mirror, and of generated rows."""
+        if isinstance(source, Hub):
+            return self._entry(source).revision
+        return None if isinstance(source, Generated) else source.revision
 
     def pins(self, source: Stored, file: SourceFile) -> Mapping[str, Pin]:
         """What the file must be, or each file of a pattern, by name. What neither the registry nor the record knows is
@@ -165,8 +167,10 @@ class Store:
         mirrored = _present(self.mirror, source, path) if self.mirror else {}
         names = list(entry.patterns.get(path) or {path} & entry.files.keys())
         if names and not mirrored.keys() <= set(names):
-            found = f"{', '.join(mirrored)} in {self.mirror}"
-            raise self._contradiction(source, f"the files of {path}", ", ".join(names), found)
+            raise UserError(
+                f"{self._record} records the files of {path} of {source} as {', '.join(names)}, found "
+                f'{", ".join(mirrored)} in {self.mirror}; delete the entry "{_key(source)}" there to accept them'
+            )
         if not names:
             if self.network is None:
                 raise Missing(f"{path} of {source} was never fetched")
@@ -179,21 +183,9 @@ class Store:
             self.save()  # An interrupted fetch goes on at the same commit, with the same files.
         return {name: entry.files.get(name, Pin()) for name in names}
 
-    def outcome(self, wanted: tuple[tuple[Stored, str], Pin]) -> Fetched | UserError:
-        """The file, or what stands in its way, for one report on all files."""
-        (source, name), pin = wanted
-        try:
-            return self._find(source, name, pin)
-        except UserError as error:
-            return error
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                error = OSError(f"the disk of {self.sources} is full; make room and fetch again to go on from there")
-            return UserError(f"{name} of {source}: {error}")
-
-    def _find(self, source: Stored, name: str, pin: Pin) -> Fetched:
-        """A verified file from the first place that has it, the network last. A download that is not what it must be is
-        fetched again; elsewhere such a file is refused."""
+    def find(self, source: Stored, name: str, pin: Pin) -> Fetched:
+        """Return a verified file from the first place that has it, the network last. UserError when none has it. A
+        download that is not what it must be is fetched again; elsewhere such a file is a UserError."""
         looked, downloaded = [], _place(self.sources, source, name)
         for path in dict.fromkeys([*([_place(self.mirror, source, name)] if self.mirror else []), downloaded]):
             if not path.is_file():
@@ -271,21 +263,11 @@ class Store:
         return found
 
     def _entry(self, source: Hub) -> Entry:
-        """What is recorded of a repository; UserError when that is another revision."""
-        entry = self._entries.setdefault(_key(source), Entry(source.revision))
-        if entry.requested not in (None, source.revision):
-            raise self._contradiction(source, "the revision", entry.requested, source.revision)
-        return entry
-
-    def _contradiction(self, source: Hub, what: str, recorded: str | None, found: str) -> UserError:
-        return UserError(
-            f"{self._record} records {what} of {_key(source)} as {recorded}, found {found}; "
-            f'delete the entry "{_key(source)}" there to accept the new content'
-        )
+        return self._entries.setdefault(_key(source), Entry())
 
 
 def _key(source: Hub) -> str:
-    return f"hub:{source.repository}"
+    return f"hub:{source.repository}" + ("" if source.revision == "main" else f"@{source.revision}")
 
 
 def _missing(source: Stored, name: str, looked: list[str]) -> Missing:

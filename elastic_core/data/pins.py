@@ -27,10 +27,9 @@ class Pin:
 
 @dataclass
 class Entry:
-    """Record of one repository."""
+    """Record of one repository, at the revision that data sets name."""
 
-    requested: str | None = None  # the revision that data sets name, such as "main"
-    revision: str | None = None  # its commit; None when all files came from a mirror
+    revision: str | None = None  # the commit; None when all files came from a mirror
     patterns: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the files that each pattern stands for
     files: dict[str, Pin] = field(default_factory=dict)  # by path in the repository
 

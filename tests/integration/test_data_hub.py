@@ -101,7 +101,6 @@ def test_a_pattern_is_fetched_recorded_and_then_never_asked_for_again(hub: Serve
     assert {name: Path(path).read_bytes() for name, path in found["files"].items()} == trained
     assert in_place(sources) == trained
     assert pins(sources) == {
-        "requested": "main",
         "revision": COMMIT,
         "patterns": {"data/train-*.parquet": sorted(trained)},
         "files": {

@@ -232,11 +232,11 @@ def test_a_redirect_leads_nowhere_but_to_http(sources: Path, server: Server, tmp
 
 def test_the_first_fetch_records_what_nobody_knew(sources: Path, mirror: Path, offline: None) -> None:
     put(mirror, "data/a.json")
-    entry = dataset(SourceFile("data/a.json"), source=Hub("owner/repo", "v1"))
+    entry = dataset(SourceFile("data/a.json"), source=HUB)
     assert fetch([entry], sources=sources, mirror=mirror)["sums"].revision is None
     pin = {"sha256": sha256(CONTENT), "bytes": len(CONTENT)}
     assert json.loads((sources / "sources.lock.json").read_text()) == {
-        "hub:owner/repo": {"requested": "v1", "revision": None, "patterns": {}, "files": {"data/a.json": pin}}
+        "hub:owner/repo": {"revision": None, "patterns": {}, "files": {"data/a.json": pin}}
     }
 
 
@@ -245,18 +245,19 @@ def test_only_the_hub_s_files_need_a_record() -> None:
     assert stored and all(file.sha256 for entry in stored for file in entry.files)
 
 
-def test_another_revision_than_the_recorded_one_is_refused(sources: Path, mirror: Path, offline: None) -> None:
-    put(mirror, "data/a.json")
-    fetch([dataset(SourceFile("data/a.json"), source=Hub("owner/repo", "v1"))], sources=sources, mirror=mirror)
-    with pytest.raises(UserError, match=r'sources\.lock\.json .* v1, .* v2; delete .*"hub:'):
-        fetch([dataset(SourceFile("data/a.json"), source=Hub("owner/repo", "v2"))], sources=sources, mirror=mirror)
+def test_each_revision_has_a_record_of_its_own(sources: Path, mirror: Path, offline: None) -> None:
+    for revision, content in (("main", b"[1]"), ("v2", b"[2]")):
+        put(mirror, "data/a.json", content)
+        entry = dataset(SourceFile("data/a.json"), source=Hub("owner/repo", revision))
+        assert fetch([entry], sources=sources, mirror=mirror)["sums"].files[0].sha256 == sha256(content)
+    assert read_pins(sources / "sources.lock.json").keys() == {"hub:owner/repo", "hub:owner/repo@v2"}
 
 
-def test_pins_without_patterns_are_read(tmp_path: Path) -> None:
+def test_pins_of_earlier_versions_are_read(tmp_path: Path) -> None:
     pin = {"sha256": "a", "bytes": 1}
     entry = {"requested": "main", "revision": COMMIT, "files": {"1.json": pin}}
     (tmp_path / "sources.lock.json").write_text(json.dumps({"hub:a": entry}))
-    assert read_pins(tmp_path / "sources.lock.json") == {"hub:a": Entry("main", COMMIT, {}, {"1.json": Pin("a", 1)})}
+    assert read_pins(tmp_path / "sources.lock.json") == {"hub:a": Entry(COMMIT, {}, {"1.json": Pin("a", 1)})}
 
 
 def test_pins_that_cannot_be_read_are_named(sources: Path) -> None:

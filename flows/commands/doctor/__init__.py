@@ -35,9 +35,7 @@ from flows.commands.doctor.machine import (
     check_python,
     check_sandbox,
     check_shared_memory,
-    check_versions,
     compiler_files,
-    expected_versions,
     installed_build,
     installed_versions,
     judged,
@@ -93,7 +91,6 @@ def run_checks(settings: Settings) -> Iterator[Finding]:
             yield check_bfloat16(float32, processor_flags())
         yield check_cores(len(os.sched_getaffinity(0)))
         yield check_shared_memory(shutil.disk_usage("/dev/shm").total if Path("/dev/shm").is_dir() else 0)
-        yield check_versions(expected_versions(build), installed)
         if (lock := LOCKS / f"{build}.txt").exists():
             yield check_lock(lock.read_text(), installed)
         yield check_sandbox(sandbox_problem())
