@@ -95,8 +95,8 @@ def _fetched(store: Store, datasets: Sequence[Dataset]) -> dict[str, FetchedData
         for file in dataset.files:
             try:
                 wanted |= {(dataset.name, source, name): pin for name, pin in store.pins(source, file).items()}
-            except UserError as error:
-                problems.append(type(error)(f"{dataset.name}: {error}"))
+            except (UserError, OSError) as error:
+                problems.append(store.problem(dataset.name, source, file.path, error))
     shared = {(source, name): pin for (_, source, name), pin in wanted.items()}
     pool = ThreadPoolExecutor(NUM_THREADS)
     try:
@@ -113,13 +113,8 @@ def _fetched(store: Store, datasets: Sequence[Dataset]) -> dict[str, FetchedData
     for name, source, path in wanted:
         try:
             files[name].append(futures[source, path].result())
-        except UserError as error:
-            problems.append(type(error)(f"{name}: {error}"))
-        except OSError as error:
-            reason = (
-                f"the disk of {store.sources} is full; fetch again to go on from there" if no_space(error) else error
-            )
-            problems.append(UserError(f"{name}: {path} of {source}: {reason}"))
+        except (UserError, OSError) as error:
+            problems.append(store.problem(name, source, path, error))
     if problems:
         hint = [_HINT] if any(isinstance(problem, Missing) for problem in problems) else []
         raise UserError("\n".join([*map(str, problems), *hint]))
@@ -151,6 +146,13 @@ class Store:
         """End transfers of gigabytes; what they have is kept."""
         if self.network is not None:
             self.network.stop.set()
+
+    def problem(self, dataset: str, source: Stored, name: str, error: UserError | OSError) -> UserError:
+        """Return what stands in a data set's way, for one report on all files."""
+        if isinstance(error, UserError):
+            return type(error)(f"{dataset}: {error}")
+        full = f"the disk of {self.sources} is full; make room and fetch again to go on from there"
+        return UserError(f"{dataset}: {name} of {source}: {full if no_space(error) else error}")
 
     def revision(self, source: Source) -> str | None:
         """Return the commit; None where all files came from a mirror, and of generated rows."""
