@@ -51,7 +51,6 @@ class Hub:
 
     repository: str
     revision: str = "main"  # branch, tag or commit; the first fetch resolves it to a commit and records that
-    gated: bool = False  # one must log in and accept its conditions first
 
     def __str__(self) -> str:
         return f"huggingface.co/datasets/{self.repository}"

@@ -160,10 +160,10 @@ def _explained(error: httpx.HTTPError, source: GitHub | Hub, revision: str, host
     status, code = response.status_code, response.headers.get("X-Error-Code")
     if isinstance(source, Hub):
         login = f"accept its conditions at https://{source} and log in by `hf auth login`, or set HF_TOKEN"
-        if code == "GatedRepo" or status == 403 or (status == 401 and source.gated):
+        if code == "GatedRepo":
             return UserError(f"{source} is gated (HTTP {status}): {login}")
-        if status == 401:  # The hub says so, too, of repositories that do not exist, when the user is not logged in.
-            return UserError(f"{source} is gated, private or does not exist (HTTP 401): check its name, {login}")
+        if status in (401, 403):  # 401 also of what does not exist, when the user is not logged in.
+            return UserError(f"{source} is gated, private or does not exist (HTTP {status}): check its name, {login}")
         if code == "RepoNotFound":
             return UserError(f"{source}: no such data set on {host}; check its name")
         if code == "RevisionNotFound":

@@ -31,8 +31,8 @@ def _github(
     return {"source": source, "files": (SourceFile(folder + path, sha256, size),), "licence": licence}
 
 
-def _hub(repository: str, *paths: str, licence: str, gated: bool = False) -> dict[str, Any]:
-    return {"source": Hub(repository, gated=gated), "files": tuple(map(SourceFile, paths)), "licence": licence}
+def _hub(repository: str, *paths: str, licence: str) -> dict[str, Any]:
+    return {"source": Hub(repository), "files": tuple(map(SourceFile, paths)), "licence": licence}
 
 
 _rllm = partial(_github, RLLM, folder="rllm/data/", licence="MIT")
@@ -95,7 +95,7 @@ _ENTRIES = (
                   "c1e099f7b5830fb843fa52d48d0af8a296a94745cb5981b4ce539dd18af6f8ee")),
     Dataset("gpqa-diamond", "GPQA-Diamond, gated on the hub", split="evaluation", domain="science", rows=198,
             map=mapping.gpqa, grader="choice", prompt="choice-v1",
-            **_hub("Idavidrein/gpqa", "gpqa_diamond.csv", licence="CC-BY-4.0", gated=True)),
+            **_hub("Idavidrein/gpqa", "gpqa_diamond.csv", licence="CC-BY-4.0")),
     _code("livecodebench", "LiveCodeBench v5, contests from 2024-08-01 to 2025-01-31", rows=279,
           map=mapping_code.livecodebench, prompt="livecodebench-v1",
           **_hub("livecodebench/code_generation_lite", *_livecodebench, licence="CC")),

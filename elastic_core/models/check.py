@@ -136,14 +136,11 @@ def _require_architecture(checkpoint: Path, raw: dict[str, Any], name: str) -> A
             f"{name}: model_type {config.model_type} is not a language model that transformers can load as one "
             "(AutoModelForCausalLM); give one that is"
         )
-    names = config.architectures or []
-    if not names:
+    if not set(ModelRegistry.get_supported_archs()) & set(config.architectures or []):
         expected = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)].__name__
-        raise UserError(f'{name}: its config.json has no architectures; expected ["{expected}"]')
-    if not set(ModelRegistry.get_supported_archs()) & set(names):
         raise UserError(
-            f"{name}: vLLM has no code for the architecture {', '.join(names)} of its config.json; give a model whose "
-            "architecture is among vllm.ModelRegistry.get_supported_archs()"
+            f"{name}: vLLM has no code for the architectures {config.architectures} of its config.json; expected one "
+            f"that it has, such as {expected} (vllm.ModelRegistry.get_supported_archs())"
         )
     return config
 
