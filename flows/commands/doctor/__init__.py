@@ -168,18 +168,18 @@ def check_models(uses: Sequence[Sequence[Any]]) -> list[Finding]:
                 checkpoint = BASE if use.model == "shipped" else locate(use.model, TOKENIZER_FILES)
                 if use.family is not None:
                     checkpoint = with_family(checkpoint, use.family, Path(views))
-                told = require_usable(
+                markers = require_usable(
                     checkpoint, name=use.model, device=use.device, trained=use.trained, weights=here, thinks=use.thinks
                 )
-                findings.append(Finding("model", "ok", f"{use.setting} = {use.model}: {told}"))
+                findings.append(Finding("model", "ok", f"{use.setting} = {use.model}: {markers}"))
             except UserError as error:  # It names the model.
                 findings.append(Finding("model", "failure", f"{use.setting} = {error}"))
     return findings
 
 
 def probe(function: str, *arguments: Any, seconds: float = 300) -> tuple[Any, str]:
-    """Call a function, MODULE:NAME, with values that JSON has, in a process of its own. What it returns, as JSON has
-    it, and "" or why it failed."""
+    """Call a function, MODULE:NAME, in another process. Arguments and result are values that JSON has; with the result
+    comes "", or else the reason why there is none."""
     module, _, name = function.partition(":")
     call = f"import json, sys; from {module} import {name}; print(json.dumps({name}(*json.loads(sys.argv[1]))))"
     command = [*PYTHON, "-W", "ignore", "-c", call, json.dumps(arguments)]
