@@ -103,8 +103,9 @@ def _fetched(store: Store, datasets: Sequence[Dataset]) -> dict[str, FetchedData
         futures = {key: pool.submit(store.find, *key, pin) for key, pin in shared.items()}
         while wait(futures.values(), timeout=0.1).not_done:
             pass  # After polars' signal handler an unlimited wait would go on after Ctrl-C.
-    except BaseException:
-        store.stop()
+    except BaseException:  # Ctrl-C included: it shall not wait for transfers of gigabytes.
+        if store.network is not None:
+            store.network.stop.set()
         raise
     finally:
         pool.shutdown(cancel_futures=True)
@@ -141,11 +142,6 @@ class Store:
         self._hashes.save()
         if self.network is not None and self._entries:
             write_pins(self._record, self._entries)
-
-    def stop(self) -> None:
-        """End transfers of gigabytes; what they have is kept."""
-        if self.network is not None:
-            self.network.stop.set()
 
     def problem(self, dataset: str, source: Stored, name: str, error: UserError | OSError) -> UserError:
         """Return what stands in a data set's way, for one report on all files."""
