@@ -175,8 +175,6 @@ def _helpers(prompt: str, entry_point: str) -> str:
 
 def _livecodebench_truth(tests: list[Row], row: Row) -> CodeTruth:
     kind = _only(tests, "testtype")
-    if kind not in ("stdin", "functional"):
-        raise ValueError(f"tests of type {short(kind)}; expected stdin or functional")
     return CodeTruth(kind, _pairs(tests), method=_func_name(tests, row) if kind == "functional" else None)
 
 
@@ -220,10 +218,10 @@ def _limit(problem: str, name: str, unit: str) -> int | None:
     found = re.findall(rf"^{name}:(.*)$", problem, re.MULTILINE)
     if not found:
         return None
-    number, _, rest = found[-1].strip().partition(" ")
-    if not re.fullmatch("[0-9]+", number) or rest != unit:
+    number = re.fullmatch(rf"\s*([0-9]+) {unit}\s*", found[-1])
+    if number is None:
         raise ValueError(f"{name} is {short(found[-1])}; expected a number of {unit}")
-    return int(number)
+    return int(number[1])
 
 
 def _check_calls(code: str) -> list[str]:
