@@ -49,7 +49,6 @@ class Network:
     def listing(self, source: Hub, revision: str) -> tuple[str, Mapping[str, Pin]]:
         """The commit of a revision, and the repository's files there; the sha256 of those stored in LFS."""
         from huggingface_hub import HfApi
-        from huggingface_hub.errors import HFValidationError
 
         api = HfApi()
         host = _host(api.endpoint)
@@ -57,8 +56,6 @@ class Network:
         listed = partial(api.dataset_info, revision=revision, files_metadata=True, timeout=READ_TIMEOUT)
         try:
             info = self._retried(partial(listed, source.repository), source, revision, host)
-        except HFValidationError as error:
-            raise UserError(f"{source}: not a name of a data set on the hub: {error}") from error
         except (ValueError, KeyError) as error:
             raise DownloadError(f"{host} did not answer as the hub does") from error
         if info.sha is None or info.siblings is None:

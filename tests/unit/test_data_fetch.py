@@ -20,6 +20,7 @@ from elastic_core.data.fetch import Fetched, bytes_present, fetch, located
 from elastic_core.data.pins import Entry, Pin, read_pins
 from elastic_core.data.registry import REGISTRY
 from elastic_core.errors import UserError
+from elastic_core.system.files import exclusive
 from elastic_core.system.fingerprint import HashCache
 from tests.data_server import Answer, Server, serving
 
@@ -442,6 +443,12 @@ def test_a_file_that_data_sets_or_processes_share_is_downloaded_once(sources: Pa
     assert [process.wait() for process in fetching] == [0, 0]
     assert len(server.requests) == 1
     assert files_below(sources) == ["owner/repo/data/a.json"]
+
+
+def test_another_process_that_fetches_is_named(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elastic_core.data.fetch.WAIT_SECONDS", 0)
+    with exclusive(sources), pytest.raises(UserError, match=rf"sources: process {os.getpid()} .* has been fetching"):
+        fetch([dataset(pinned())], sources=sources)
 
 
 def test_wrong_content_leaves_nothing_in_place(sources: Path, server: Server) -> None:
