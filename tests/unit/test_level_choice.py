@@ -257,7 +257,10 @@ def test_what_the_table_does_not_have_is_one_sentence(
             [make_rows(["base"], [name], ["separate"], [t], 4) for name, t in (("easy", 16), ("hard", 64))],
             "--benchmark",
         ),
-        ([make_rows(("base", "mine"), strategies=["separate"], num_problems=2)], "give --model with one of: base, mine"),
+        (
+            [make_rows(("base", "mine"), strategies=["separate"], num_problems=2)],
+            "give --model with one of: base, mine",
+        ),
     ],
 )
 def test_a_table_without_a_budget_to_choose_says_what_to_give(
