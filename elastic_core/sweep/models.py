@@ -111,7 +111,7 @@ def sweep_models(
         fingerprint = ">".join(fingerprints[checkpoint] for checkpoint in split_model(name))
         engine_fingerprint = served[names[0]].engine_fingerprint if served else engine.fingerprint
         if served and served[names[0]].chat:
-            chat = ChatRows(fingerprint, engine_fingerprint, as_published)
+            chat = ChatRows(None, None, fingerprint, engine_fingerprint, as_published)
             found.append(SweepModel(name, {}, tuple(cells), chat, Questions(), None, served))
             continue
         thinks = any(STRATEGIES[cell.strategy].thinks for cell in cells)

@@ -114,9 +114,6 @@ class RowBuilder:
 class ChatRows(RowBuilder):
     """Rows of a model behind a chat API: counts are those of the server's usage, and ids are null."""
 
-    def __init__(self, model_fingerprint: str, engine_fingerprint: str, as_published: bool = False) -> None:
-        super().__init__(None, None, model_fingerprint, engine_fingerprint, as_published)
-
     def texts(self, trajectories: Sequence[ChatTrajectory]) -> Sequence[ResponseText]:
         return [ResponseText(each.reply.thinking, each.reply.solution) for each in trajectories]
 
@@ -181,8 +178,8 @@ def regrade(
         GradingFailed: when the grader failed; rewritten shards stay.
     """
     changes, columns_of = [pl.DataFrame(schema=CHANGES)], _published_column if as_published else _grade_columns
-    verdicts = [_verdict("score"), _verdict("published_score")]
-    before, after = verdicts if as_published else [pl.col("grade_status")] * 2
+    compared = map(_verdict, ("score", "published_score")) if as_published else [pl.col("grade_status")] * 2
+    before, after = (each.alias(name) for each, name in zip(compared, ("before", "after"), strict=True))
 
     def anew(rows: pl.DataFrame) -> pl.DataFrame:
         count = rows.height if only is None else rows.filter(only).height
@@ -190,13 +187,11 @@ def regrade(
             return rows
         keys = rows.select("benchmark", "problem").iter_rows()
         of_rows = [problems[benchmark][problem] for benchmark, problem in keys]
-        texts = [
-            ResponseText(thought or "", *rest) for thought, *rest in rows.select("thinking", "solution").iter_rows()
-        ]
+        texts = [ResponseText(*row) for row in rows.select(pl.col("thinking").fill_null(""), "solution").iter_rows()]
         columns = columns_of(of_rows, texts, rows["think_finish"])
         new = [pl.Series(name, values, rows.schema[name]) for name, values in columns.items()]
         graded = rows.with_columns(pl.when(_HAS_TEXT).then(each).otherwise(each.name).alias(each.name) for each in new)
-        statuses = rows.select(before.alias("before")).hstack(graded.select(after.alias("after")))
+        statuses = rows.select(before).hstack(graded.select(after))
         changes.append(statuses.group_by("before", "after").agg(pl.len().alias("rows")))
         on_rows(count)
         if not graded.equals(rows):
@@ -208,8 +203,7 @@ def regrade(
 
 
 def _verdict(score: str) -> pl.Expr:
-    right = pl.when(pl.col(score).is_null()).then(pl.lit("not graded")).when(pl.col(score) == 1).then(pl.lit("right"))
-    return right.otherwise(pl.lit("wrong"))
+    return pl.col(score).replace_strict({1.0: "right", None: "not graded"}, default="wrong")
 
 
 def _grade_columns(
@@ -224,9 +218,7 @@ def _grade_columns(
     }
 
 
-def _published_column(
-    problems: Sequence[Problem], texts: Sequence[ResponseText], _: Iterable[str]
-) -> dict[str, list[Any]]:
+def _published_column(problems: Sequence[Problem], texts: Sequence[ResponseText], _: Any) -> dict[str, list[Any]]:
     answers = [(each, *text) for each, text in zip(problems, texts, strict=True)]
     return {"published_score": on_all_cores(_published_score, answers)}
 

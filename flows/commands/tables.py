@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
 from rich.table import Table
 from tqdm import tqdm
 
@@ -181,14 +182,15 @@ def regrade_table(directory: Path, data: Path | None, as_published: bool = False
     with tqdm(total=total, unit="rows", desc="regrade") as bar:
         # Before the rows, so that a run that is killed leaves no marker of grades that MLflow does not have.
         changes = regrade(table, problems, bar.update, lambda: _unmark(table), as_published=as_published)
-    changed = changes.filter(changes["before"] != changes["after"])
+    graded = changes.filter(pl.col("after") != "not graded")
+    changed = graded.filter(pl.col("before") != pl.col("after"))
     words = "{} by ours, {} as published: {} rows" if as_published else "{} → {}: {} rows"
     lines = [words.format(*row) for row in changed.iter_rows()]
     counted = "graded as published, {} otherwise than by ours" if as_published else "graded, {} changed"
     following = "elastic run report"
     if _is_of_a_sweep(table) and not _markers(table):
         following = f"elastic run sweep, which records the grades in MLflow, then {following}"
-    return "\n".join([*lines, f"{total} rows {counted.format(changed['rows'].sum())}; next: {following}"])
+    return "\n".join([*lines, f"{graded['rows'].sum()} rows {counted.format(changed['rows'].sum())}; next: {following}"])
 
 
 def _is_of_a_sweep(table: SweepTable) -> bool:
