@@ -190,7 +190,9 @@ def regrade_table(directory: Path, data: Path | None, as_published: bool = False
     following = "elastic run report"
     if _is_of_a_sweep(table) and not _markers(table):
         following = f"elastic run sweep, which records the grades in MLflow, then {following}"
-    return "\n".join([*lines, f"{graded['rows'].sum()} rows {counted.format(changed['rows'].sum())}; next: {following}"])
+    return "\n".join(
+        [*lines, f"{graded['rows'].sum()} rows {counted.format(changed['rows'].sum())}; next: {following}"]
+    )
 
 
 def _is_of_a_sweep(table: SweepTable) -> bool:
