@@ -152,7 +152,7 @@ class Sweep:
                     return
 
     def grade_earlier(self, built: Mapping[str, Sequence[Problem]]) -> None:
-        """Grade as published, where that is asked for, what was drawn when it was not; `built` are all problems."""
+        """Grade rows as published that an earlier sweep did not, if this one requests it. `built`: all problems."""
         if "grading" not in self.stage.request:
             return
         problems = {name: {problem.id: problem for problem in given} for name, given in built.items()}

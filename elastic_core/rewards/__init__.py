@@ -63,7 +63,7 @@ def grade_many(answers: Sequence[Answer]) -> list[Grade]:
 
 
 def on_all_cores(grader: Callable[..., T], answers: Sequence[tuple[Any, ...]]) -> list[T]:
-    """What a grader makes of each answer, its arguments; equal answers are graded once. Raises as the grader."""
+    """Results of a grader for answers, which are its arguments; equal answers are graded once. Raises as the grader."""
     different = list(dict.fromkeys(answers))
     # What takes long is done by other processes, which these threads wait for.
     with ThreadPoolExecutor(min(len(different), cpu_count() or 1) or 1) as pool:

@@ -111,8 +111,8 @@ def paired_differences(rows: pl.DataFrame, between: Literal["model", "strategy"]
 
 
 def published_differences(problems: pl.DataFrame) -> pl.DataFrame:
-    """By cell avg@k of its responses as published minus avg@k by our grades (`score_difference`), from
-    `reports.summary.cell_problems`; of cells whose responses are all graded as published.
+    """Subtract avg@k by our grades from avg@k as published, for each cell with both (`score_difference`). `problems` is
+    the table of `reports.summary.cell_problems`.
 
     Columns: those of `CELL`, difference, low, high (in [-1, 1]), num_problems, num_trajectories (of both gradings).
     """

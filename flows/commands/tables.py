@@ -162,7 +162,7 @@ def regrade_table(directory: Path, data: Path | None, as_published: bool = False
 
     Args:
         data: directory of built data sets; None looks for those that the table was made with, below its runs directory.
-        as_published: grade by the authors' rules, beside our grades.
+        as_published: grade by the authors' rules, and leave our grades as they are.
 
     Raises:
         UserError: when the table or its problems are not there, or a sweep is writing it; or when nothing in it can be
