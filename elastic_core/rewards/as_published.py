@@ -46,9 +46,8 @@ def load(text):
 program = load(PROGRAM)
 given, printed = sys.stdin.read(), sys.stdout
 if "open" in PROGRAM:
-    import builtins
     from unittest.mock import mock_open
-    builtins.open = mock_open(read_data=given)
+    program.__globals__["open"] = mock_open(read_data=given)
 sys.stdin, sys.stdout = io.StringIO(given), io.StringIO()
 try:
     program()
@@ -93,16 +92,19 @@ def _same(answer: str, accepted: str) -> bool:
 def _accepted(benchmark: str, truth: str) -> tuple[str, ...]:
     """Answers of a truth as the files of their benchmarks spell them, where this changes a verdict.
 
-    AMC's are floats, and those of AIME 2024 have three digits. OlympiadBench's are one text for all answers, without
+    AMC's are floats, those of AIME 2024 have three digits, and most of Minerva's end their line, which matters for what
+    is compared as text: fractions and words. OlympiadBench's are one text for all answers, without
     unit and tolerance, and those with letters or LaTeX are in dollars, which `same_spelling` does not see through.
     """
     decoded = MathTruth.decode(truth)
     if benchmark == "amc":
         return tuple(str(float(answer)) for answer in decoded.answers)
+    if benchmark == "minerva":
+        return tuple(answer if "\\" in answer else f"{answer}\n" for answer in decoded.answers)
     if benchmark == "aime-2024":
         return tuple(answer.zfill(3) for answer in decoded.answers)
     if benchmark == "olympiadbench":
-        text = ",".join(decoded.answers)
+        text = ", ".join(decoded.answers)
         return (f"${text}$" if any(character.isalpha() for character in text) else text,)
     return decoded.answers
 
@@ -227,13 +229,14 @@ def _same_value(given: Any, expected: Any) -> bool:
         return isinstance(given, list) and len(given) == len(expected) and all(map(_same_value, given, expected))
     if isinstance(expected, dict):
         pairs = given.get("dict") if isinstance(given, dict) else None
-        if not isinstance(pairs, list) or len(pairs) != len(expected):
+        if not isinstance(pairs, list):
             return False
-        return all(
-            isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) and pair[0] in expected
-            and _same_value(pair[1], expected[pair[0]])
-            for pair in pairs
-        )  # fmt: skip
+        values = {
+            pair[0]: pair[1] for pair in pairs if isinstance(pair, list) and len(pair) == 2 and type(pair[0]) is str
+        }
+        return len(pairs) == len(values) == len(expected) and all(
+            key in values and _same_value(values[key], value) for key, value in expected.items()
+        )
     return not isinstance(given, list | dict) and bool(given == expected)
 
 
