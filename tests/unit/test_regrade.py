@@ -14,7 +14,6 @@ from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.trajectory import SCHEMA
 from flows.commands.tables import regrade_table
 from tasks.records.stage_directory import TABLE, Stage
-from tasks.sweep import Sweep
 
 PROBLEMS = {"easy": {str(i): Problem("easy", str(i), "2+2=?", "4", "math") for i in range(5)}}
 TEXTS = [
@@ -240,9 +239,10 @@ def test_grading_as_published_that_is_killed_goes_on(mixed: TrajectoryStore) -> 
 def test_a_sweep_grades_what_was_drawn_without(
     mixed: TrajectoryStore, monkeypatch: pytest.MonkeyPatch, grading: dict[str, str]
 ) -> None:
+    Sweep = pytest.importorskip("tasks.sweep", exc_type=ImportError).Sweep  # It needs Prefect.
     shown = SimpleNamespace(done=0, reach=lambda done: setattr(shown, "done", done))
     monkeypatch.setattr("tasks.sweep.progress", lambda *_: nullcontext(shown))  # Prefect has a server of its own.
-    sweep = Sweep(Stage(mixed.directory, "smoke", "sweep", {}, grading), mixed, *[None] * 4)  # type: ignore[arg-type]
+    sweep = Sweep(Stage(mixed.directory, "smoke", "sweep", {}, grading), mixed, *[None] * 4)
     with mixed.writing(MANIFEST):
         sweep.grade_earlier({name: [*given.values()] for name, given in BOTH.items()})
     assert mixed.read()["published_score"].to_list() == (EXPECTED if grading else [None] * 14)
