@@ -1,4 +1,4 @@
-"""`train.as_published` beside the published script (Elastic-Reasoning 8871a3c), whose own functions gave the numbers here:
+"""`train.as_published` beside the published script (Elastic-Reasoning 8871a3c). The numbers here are of its own functions:
 rollout, mask, micro-batches and loss of the same scripted responses, on one rank."""
 
 from pathlib import Path
@@ -87,11 +87,17 @@ def test_loss_is_the_published_one_to_rounding(outputs: list[Any], attention: st
             "input_ids": jagged(whole, torch.int64),
             "prompts": jagged([output.prompt_ids for output in outputs], torch.int64),
             "responses": jagged([output.response_ids for output in outputs], torch.int64),
-            **{"response_mask": mask, "loss_mask": mask, "advantages": advantages, **fields},
+            "response_mask": mask,
+            "loss_mask": mask,
+            "advantages": advantages,
+            **fields,
         },
         {
-            **{"dp_size": 1, "batch_num_tokens": int(mask.values().sum()), "global_batch_size": len(outputs)},
-            **{"use_remove_padding": attention == "flash_attention_2", MEAN_OF_EACH: True},
+            "dp_size": 1,
+            "batch_num_tokens": int(mask.values().sum()),
+            "global_batch_size": len(outputs),
+            "use_remove_padding": attention == "flash_attention_2",
+            MEAN_OF_EACH: True,
         },
     )
     # verl's engine gives a value for each token of prompt and response; that of a token stands one place before it.

@@ -31,6 +31,10 @@ def test_what_a_training_runs_on_is_not_what_it_learns(monkeypatch: pytest.Monke
     assert elsewhere.keys() == RESOURCES
     assert inputs(monkeypatch, **elsewhere) == plain
     assert inputs(monkeypatch, learning_rate=2e-6) != plain
+    published = inputs(monkeypatch, as_published=True)
+    for name, value in elsewhere.items():
+        by_micro_batch = name in ("nodes", "gpus_per_node", "tokens_per_device")
+        assert (inputs(monkeypatch, as_published=True, **{name: value}) != published) == by_micro_batch, name
     others = GrpoParameters.model_fields.keys() - RESOURCES
     # At their defaults: settings that older trainings' keys lack.
     unsaid = {
