@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 from elastic_core.errors import UserError, first_line
 from elastic_core.reasonflux.library import Template
 from elastic_core.system.files import replacing
-from elastic_core.system.fingerprint import hash_value, model_fingerprint
+from elastic_core.system.fingerprint import hash_value, sha256_file
 
 TFIDF = "tfidf"
+TASK = "text-matching"  # Whose adapter an embedder runs with that has one for each task, as published.
 EXTRA = "pip install elastic-reasoning[templates]"
 
 Vectors = NDArray[np.float32]  # of shape (texts, dimension)
@@ -70,7 +71,11 @@ class TfidfEmbedder:
 
 
 class SentenceTransformerEmbedder:
-    """A sentence-transformers model, by its name on the hub or its directory. Raises UserError when it is not there."""
+    """A sentence-transformers model, by its name on the hub or its directory. Raises UserError when it is not there.
+
+    One whose modules.json says that it takes a task, such as jina-embeddings-v3, has an adapter for each and uses none
+    unasked. It is given TASK, by which it may name a prompt too; `embed` raises UserError where it has no such adapter.
+    """
 
     def __init__(self, model: str, trust_remote_code: bool = False) -> None:
         try:
@@ -82,10 +87,16 @@ class SentenceTransformerEmbedder:
             self._model: Any = SentenceTransformer(model, trust_remote_code=trust_remote_code)
         except (OSError, ValueError) as error:
             raise UserError(f"embedder {model}: cannot be loaded: {first_line(error)}") from None
+        self._asked = {}
+        if any("task" in names for names in (self._model.module_kwargs or {}).values()):
+            self._asked = {"task": TASK, **({"prompt_name": TASK} if TASK in self._model.prompts else {})}
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        vectors: Vectors = self._model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False)
-        return vectors.astype(np.float32, copy=False)
+        try:
+            vectors = self._model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False, **self._asked)
+        except ValueError as error:
+            raise UserError(f"embedder {self.name}: {first_line(error)}") from None
+        return np.asarray(vectors, dtype=np.float32)
 
 
 def embed_cached(embedder: Embedder, texts: Sequence[str], directory: Path) -> Vectors:
@@ -101,9 +112,11 @@ def embed_cached(embedder: Embedder, texts: Sequence[str], directory: Path) -> V
 
 
 def versioned(model: str) -> str:
-    """An embedder's name, with its content where it is a directory: it changes under its name when it is trained on."""
-    directory = Path(model)
-    return f"{model}@{model_fingerprint(directory)}" if directory.is_dir() else model
+    """An embedder's name and task, with its content where it is a directory, which changes when it is trained on."""
+    if model == TFIDF:
+        return TFIDF
+    files = {str(file.relative_to(model)): sha256_file(file) for file in Path(model).rglob("*") if file.is_file()}
+    return f"{model}@{hash_value(files)[:16]}, {TASK}" if files else f"{model}, {TASK}"
 
 
 class Match(NamedTuple):
