@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -131,6 +131,25 @@ class Trajectory:
         if not truncated and self.is_truncated:
             return [0] * len(self.forced)
         return [int(forced_end or not forced) for forced in self.forced]
+
+    def as_published(self, end_of_text: int) -> Trajectory:
+        """The row that the published script of Elastic Reasoning trains on. It fills up rows with end-of-text, and its
+        mask has all tokens up to the first one: a solution that was cut is trained on with an end that nobody sampled;
+        a thought in which the model ended its text is trained on with that end, and has no solution."""
+        if self.think_finish is ThinkFinish.END_OF_TEXT:
+            end, start, finish = self.dropped[0][0], None, SolutionFinish.NOT_APPLICABLE
+        elif self.solution_finish is SolutionFinish.LENGTH:
+            end, start, finish = len(self.response_ids), self.solution_start, self.solution_finish
+        else:
+            return self
+        return replace(
+            self,
+            response_ids=(*self.response_ids[:end], end_of_text),
+            forced=(*self.forced[:end], True),
+            solution_start=start,
+            solution_finish=finish,
+            logprobs=None if self.logprobs is None else (*self.logprobs[:end], 0.0),
+        )
 
     def check(self, budget: Budget) -> Trajectory:
         """Itself; raises BudgetExceeded unless it kept the budget phase by phase."""

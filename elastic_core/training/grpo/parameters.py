@@ -25,7 +25,13 @@ RESOURCES = DEADLINES | {
     *("nodes", "gpus_per_node", "tensor_parallel", "rollout_workers", "max_sequences"),
     *("memory_fraction", "tokens_per_device", "offload", "attention", "keep_checkpoints"),
 }
-"""What a training runs on, and how fast. What it learns is the same, up to rounding."""
+"""What a training runs on, and how fast. What it learns is the same, up to rounding, unless it is `as_published`."""
+
+PUBLISHED = (
+    *("algorithm", "strategy", "l1", "reward", "filter_groups", "norm_adv_by_std", "loss_agg_mode", "loss_mode"),
+    *("reuse_rollout_logprobs", "mask_truncated_samples", "lora_rank"),
+)
+"""Settings that the published script of Elastic Reasoning has at our defaults."""
 
 DEFAULT_ANSWERS = 4
 """From each cut of a thought, as AnytimeReasoner has them."""
@@ -162,6 +168,12 @@ class GrpoParameters(BaseModel):
         "Train on a forced think-end as if the policy had sampled it, as the published script of Elastic Reasoning "
         "does. The sampler gives it no probability, so the agreement of sampler and trainer is not watched.",
     )
+    as_published: bool = _newer(
+        False,
+        "Take the loss of the published script of Elastic Reasoning: train_on_forced_end, an end-of-text after every "
+        "solution that was cut, means by micro-batch, a first step at rate 0, one step fewer, and neither clipping nor "
+        "rollout_correction.",
+    )
     prompt_tokens: int = Field(1024, ge=1, description="Longest prompt in tokens; longer problems are left out.")
     save_every: int = Field(10, ge=1, description="Steps between checkpoints: what a crash can cost.")
     keep_checkpoints: int = Field(2, ge=1, description="Checkpoints kept; older ones are deleted.")
@@ -219,6 +231,12 @@ class GrpoParameters(BaseModel):
         1800, gt=0, description="How long a job may take to load its models and end its first step or validation."
     )
     step_timeout_seconds: float = Field(3600, gt=0, description="How long a job may take for every further step.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _uncorrected(cls, given: dict[str, Any]) -> dict[str, Any]:
+        # Presets for GPUs have it, and a table of a preset cannot be taken out by another setting.
+        return given | {"rollout_correction": None} if given.get("as_published") else given
 
     @field_validator("budget")
     @classmethod
@@ -279,6 +297,16 @@ class GrpoParameters(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _published(self) -> Self:
+        if self.as_published and self.unpublished:
+            (name, value), *_ = self.unpublished.items()
+            default = type(self).model_fields[name].default
+            raise ValueError(f"as_published trains without it: {name} = {value}, expected {default}")
+        if self.updated_steps < 1:
+            raise ValueError("as_published makes one step fewer than steps = 1; expected 2 or more")
+        return self
+
+    @model_validator(mode="after")
     def _cut(self) -> Self:
         if self.algorithm == "grpo":
             of_cuts = ("cuts", "cut_weights", "answers", "credit", "own_baseline")
@@ -295,6 +323,22 @@ class GrpoParameters(BaseModel):
         check_cuts(self.cuts_at, self.budgets.think.high)
         shares(self.cut_weighting, self.cuts_at)
         return self
+
+    @property
+    def unpublished(self) -> dict[str, Any]:
+        """Settings that the published script does not have: what `as_published` refuses."""
+        given = {name: getattr(self, name) for name in PUBLISHED}
+        return {name: value for name, value in given.items() if value != type(self).model_fields[name].default}
+
+    @property
+    def updated_steps(self) -> int:
+        """Steps that are trained. The published script ends when its counter, which begins at 1, reaches `steps`."""
+        return self.steps - self.as_published
+
+    @property
+    def resources(self) -> set[str]:
+        """Settings that do not change what is learned; a mean by micro-batch depends on how many there are."""
+        return RESOURCES - ({"nodes", "gpus_per_node", "tokens_per_device"} if self.as_published else set())
 
     @property
     def budgets(self) -> TrainingBudget:
@@ -332,8 +376,8 @@ class GrpoParameters(BaseModel):
 
     @property
     def response_tokens(self) -> int:
-        """Longest response: t sampled, one forced think-end, s sampled."""
-        return self.budgets.largest.limited + 1
+        """Longest response: t sampled, one forced think-end, s sampled; as published, and an end-of-text."""
+        return self.budgets.largest.limited + 1 + self.as_published
 
     @property
     def context_tokens(self) -> int:
