@@ -202,6 +202,8 @@ SCHEMA = pl.Schema(
         # Mean log-probability of the solution's sampled tokens; null where the engine was not asked for it.
         "solution_logprob": pl.Float64(),
         "grade_status": pl.String(),
+        # 0 or 1 by the rules of the authors' programs, `elastic_core.rewards.as_published`; null where not graded so.
+        "published_score": pl.Float64(),
         "thinking": pl.String(),
         "solution": pl.String(),
         "response_ids": pl.List(pl.UInt32()),  # null of a model that is asked in text; its counts are the server's

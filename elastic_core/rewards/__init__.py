@@ -10,16 +10,17 @@ raises: a response is never scored 0 because a machine was out of memory or proc
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from os import cpu_count
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from elastic_core.rewards import code, math  # noqa: F401
 from elastic_core.rewards.truth import ATTEMPTS, FIRST_WAIT, GRADERS, Grade, GradeStatus, GradingFailed, solution_of
 
 KINDS = tuple(sorted(GRADERS))  # kinds that `grade` takes
+Graded = TypeVar("Graded")
 
 
 class Answer(NamedTuple):
@@ -53,8 +54,13 @@ def grade(kind: str, response: str, truth: str) -> Grade:
 
 def grade_many(answers: Sequence[Answer]) -> list[Grade]:
     """Grades in the order of the answers, on all cores; equal answers are graded once. Raises as `grade`."""
+    return on_all_cores(grade, answers)
+
+
+def on_all_cores(grader: Callable[..., Graded], answers: Sequence[tuple[Any, ...]]) -> list[Graded]:
+    """What a grader makes of each answer, its arguments; equal answers are graded once. Raises as the grader."""
     different = list(dict.fromkeys(answers))
     # What takes long is done by other processes, which these threads wait for.
     with ThreadPoolExecutor(min(len(different), cpu_count() or 1) or 1) as pool:
-        grades = dict(zip(different, pool.map(lambda answer: grade(*answer), different), strict=True))
+        grades = dict(zip(different, pool.map(lambda answer: grader(*answer), different), strict=True))
     return [grades[answer] for answer in answers]

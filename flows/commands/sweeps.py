@@ -287,7 +287,12 @@ def compare(run_a: str, run_b: str | None) -> None:
 @click.command()
 @click.argument("table", type=PATH)
 @built_data
-def regrade(table: Path, data: Path | None) -> None:
+@click.option(
+    "--as-published",
+    is_flag=True,
+    help="By the rules of the programs of Elastic Reasoning, in the column published_score; our grades stay.",
+)
+def regrade(table: Path, data: Path | None, as_published: bool) -> None:
     """Grade the responses of TABLE again.
 
     TABLE is runs/PRESET/sweep/KEY/table; its answers, scores and statuses are rewritten.
@@ -295,7 +300,7 @@ def regrade(table: Path, data: Path | None) -> None:
     from flows.commands import tables
 
     environment.prepare()
-    click.echo(tables.regrade_table(table, data))
+    click.echo(tables.regrade_table(table, data, as_published))
 
 
 def _report_parameters(table: Path, price: _Three = None, latency: _Three = None) -> ReportParameters:

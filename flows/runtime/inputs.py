@@ -39,8 +39,8 @@ _NOT_WRITING = ("elastic_core.rewards", "tasks.records.prefect_artifacts", "task
 """What grades, what builds data and what records runs has no part in how a report is written."""
 _SAMPLING = {"temperature", "top_p", "seed", "sharing", "max_response_tokens", "logprobs"}
 """Settings of a sweep that a sample depends on."""
-_REQUEST = {"strategies", "strategies_of", "budgets", "samples", "until_ci", "max_samples"}
-"""Those that say how many there are."""
+_REQUEST = {"strategies", "strategies_of", "budgets", "samples", "until_ci", "max_samples", "grading"}
+"""Those that say how many there are, and how they are graded."""
 _TRAINING = ("elastic_core.training.sft",)
 """What runs a warm start has no part in its corpus, its architecture and its schedule."""
 
