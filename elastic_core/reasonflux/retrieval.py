@@ -66,8 +66,7 @@ class TfidfEmbedder:
         self._vectorizer = TfidfVectorizer(analyzer=_stems, dtype=np.float32).fit(texts)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        vectors: Vectors = self._vectorizer.transform(texts).toarray()
-        return vectors
+        return self._vectorizer.transform(texts).toarray()  # type: ignore[no-any-return]
 
 
 class SentenceTransformerEmbedder:
@@ -80,11 +79,12 @@ class SentenceTransformerEmbedder:
     def __init__(self, model: str, trust_remote_code: bool = False) -> None:
         try:
             from sentence_transformers import SentenceTransformer
-        except ImportError:
-            raise UserError(f"embedder {model} needs sentence-transformers; install it: {EXTRA}") from None
-        try:
+
             self.name = versioned(model)
             self._model: Any = SentenceTransformer(model, trust_remote_code=trust_remote_code)
+        except ImportError as error:
+            needed = f"sentence-transformers, and what its own code imports ({first_line(error)})"
+            raise UserError(f"embedder {model} needs {needed}; install them: {EXTRA}") from None
         except (OSError, ValueError) as error:
             raise UserError(f"embedder {model}: cannot be loaded: {first_line(error)}") from None
         self._asked = {}

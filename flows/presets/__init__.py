@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from itertools import takewhile
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
@@ -32,6 +33,11 @@ _TAKEN = {
     *("rehearsals", "sets", "sources", "templates"),
 }
 """What lies beside the presets' directories in that of all runs."""
+PUBLISHED = {
+    **{"train.as_published": True, "train.rollout_correction": None, "train.rollout_seeds": "engine"},
+    **{"data.decontaminate": False, "data.benchmarks": "humaneval-plus-bare", "sweep.grading": "elastic-reasoning"},
+}
+"""Settings with which Elastic Reasoning's models are trained and measured as its authors' programs do, by dotted key."""
 
 
 def names() -> list[str]:
@@ -44,6 +50,18 @@ def purpose(name: str) -> str:
     lines = (_DIRECTORY / f"{name}.toml").read_text(encoding="utf-8").splitlines()
     comment = " ".join(line[1:].strip() for line in takewhile(lambda line: line.startswith("#"), lines))
     return re.split(r"\. (?=[A-Z])", comment, maxsplit=1)[0].removesuffix(".") + "."
+
+
+def unpublished(settings: Settings) -> list[str] | None:
+    """The settings of PUBLISHED that a preset has otherwise; None of one that is not for a model of Elastic Reasoning.
+    docs/seeds.md has all differences, those that no setting restores too."""
+    if not re.match(r"(evaluate-)?e1-", settings.preset):
+        return None
+    used = ("train.", "data.", "sweep.") if settings.train else ("data.benchmarks", "sweep.")
+    found = {key: attrgetter(key)(settings) for key in PUBLISHED if key.startswith(used)}
+    # The only benchmark of theirs that has another name here.
+    found["data.benchmarks"] = PUBLISHED["data.benchmarks"] if "humaneval-plus" not in found["data.benchmarks"] else ""
+    return [key for key, value in found.items() if value != PUBLISHED[key]]
 
 
 def resolve(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings:
@@ -100,12 +118,7 @@ class _Part(NamedTuple):
         return self.file.name if self.file.parent == _DIRECTORY else str(self.file)
 
     def says(self, path: list[str]) -> bool:
-        values: Any = self.values
-        for key in path:
-            if not isinstance(values, dict) or key not in values:
-                return False
-            values = values[key]
-        return True
+        return any(keys[: len(path)] == tuple(path) for keys, _ in leaves(self.values))
 
 
 def _validated(values: dict[str, Any], parts: Sequence[_Part], overrides: Mapping[str, Any]) -> Settings:
