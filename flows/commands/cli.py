@@ -159,8 +159,9 @@ def presets() -> None:
         console.print(f"[bold]{name}[/bold]: {rest}", soft_wrap=True)
         about = [presets.purpose(name)]
         if (otherwise := presets.unpublished(settings)) is not None:
-            said = f"Not as published: {', '.join(otherwise)}." if otherwise else "As published, as far as settings do it."
-            about.append(said)
+            about.append(
+                f"Not as published: {', '.join(otherwise)}." if otherwise else "As published, by its settings."
+            )
         console.print(Padding.indent(Text("\n".join(about)), 4))
     click.echo("What published programs do otherwise, and what restores it: docs/seeds.md")
     if not all(usable.values()):

@@ -34,10 +34,14 @@ _TAKEN = {
 }
 """What lies beside the presets' directories in that of all runs."""
 PUBLISHED = {
-    **{"train.as_published": True, "train.rollout_correction": None, "train.rollout_seeds": "engine"},
-    **{"data.decontaminate": False, "data.benchmarks": "humaneval-plus-bare", "sweep.grading": "elastic-reasoning"},
+    "train.as_published": True,
+    "train.rollout_correction": None,
+    "train.rollout_seeds": "engine",
+    "data.decontaminate": False,
+    "data.benchmarks": "humaneval-plus-bare",
+    "sweep.grading": "elastic-reasoning",
 }
-"""Settings with which Elastic Reasoning's models are trained and measured as its authors' programs do, by dotted key."""
+"""Settings with which Elastic Reasoning's models are trained and measured as by its authors' programs, by dotted key."""
 
 
 def names() -> list[str]:
