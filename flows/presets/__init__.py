@@ -41,7 +41,7 @@ PUBLISHED = {
     "data.benchmarks": "humaneval-plus-bare",
     "sweep.grading": "elastic-reasoning",
 }
-"""Settings with which Elastic Reasoning's models are trained and measured as by its authors' programs, by dotted key."""
+"""Settings with which models of Elastic Reasoning are trained and measured as by the authors' programs."""
 
 
 def names() -> list[str]:
