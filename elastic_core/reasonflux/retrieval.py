@@ -26,7 +26,7 @@ from elastic_core.system.files import replacing
 from elastic_core.system.fingerprint import hash_value, sha256_file
 
 TFIDF = "tfidf"
-TASK = "text-matching"  # Whose adapter an embedder runs with that has one for each task, as published.
+TASK = "text-matching"  # The adapter of an embedder that has one for each task; as published.
 EXTRA = "pip install elastic-reasoning[templates]"
 
 Vectors = NDArray[np.float32]  # of shape (texts, dimension)
@@ -72,8 +72,8 @@ class TfidfEmbedder:
 class SentenceTransformerEmbedder:
     """A sentence-transformers model, by its name on the hub or its directory. Raises UserError when it is not there.
 
-    One whose modules.json says that it takes a task, such as jina-embeddings-v3, has an adapter for each and uses none
-    unasked. It is given TASK, by which it may name a prompt too; `embed` raises UserError where it has no such adapter.
+    If its modules.json says that it takes a task, as that of jina-embeddings-v3 does, it has an adapter for each and
+    uses none by default. It is given TASK, and the prompt of that name. `embed` raises UserError if it has no TASK.
     """
 
     def __init__(self, model: str, trust_remote_code: bool = False) -> None:
@@ -83,7 +83,7 @@ class SentenceTransformerEmbedder:
             self.name = versioned(model)
             self._model: Any = SentenceTransformer(model, trust_remote_code=trust_remote_code)
         except ImportError as error:
-            needed = f"sentence-transformers, and what its own code imports ({first_line(error)})"
+            needed = f"sentence-transformers, and what its code imports ({first_line(error)})"
             raise UserError(f"embedder {model} needs {needed}; install them: {EXTRA}") from None
         except (OSError, ValueError) as error:
             raise UserError(f"embedder {model}: cannot be loaded: {first_line(error)}") from None

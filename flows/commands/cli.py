@@ -136,7 +136,7 @@ def presets() -> None:
     """List the presets, and whether each has passed its rehearsal.
 
     For each: what it is for, its first model, its GPUs, and whether it has passed a rehearsal since it was changed. For
-    a model of Elastic Reasoning also what is not as its authors' programs have it.
+    a model of Elastic Reasoning also the settings that its authors' programs have otherwise.
     """
     from rich.console import Console
     from rich.padding import Padding

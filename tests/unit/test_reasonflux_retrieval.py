@@ -298,7 +298,7 @@ def test_a_sentence_transformer_is_taken_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("sentence_transformers")
 def test_a_model_in_a_directory_is_known_by_its_content(tmp_path: Path) -> None:
-    """All of it: weights in either form, pooling, code of its own."""
+    """All of it: weights in either form, pooling, its code."""
     names = [SentenceTransformerEmbedder(str(tmp_path)).name]
     for file in ("model.safetensors", "pytorch_model.bin", "modules.json", "1_Pooling/config.json", "custom_st.py"):
         for content in (b"one", b"two"):
@@ -309,7 +309,7 @@ def test_a_model_in_a_directory_is_known_by_its_content(tmp_path: Path) -> None:
 
 
 def test_results_are_kept_apart_by_the_adapter(tmp_path: Path) -> None:
-    """Of whoever drew before adapters were used, whose key was made of the model's name alone."""
+    """Results drawn before adapters were used have a key of the model's name alone."""
     names = library(("A", "a", "s"))
     keys = {}
     for embedder in ("tfidf", "jinaai/jina-embeddings-v3"):
@@ -351,7 +351,7 @@ class Transformer(torch.nn.Module):
 
 
 def embedder_with_adapters(directory: Path, tasks: list[str], prompts: dict[str, str], takes_task: bool = True) -> Path:
-    """A sentence-transformers model with code of its own, laid out as jina-embeddings-v3 is."""
+    """A sentence-transformers model that comes with code, laid out as jina-embeddings-v3 is."""
     directory.mkdir()
     module = {"idx": 0, "name": "transformer", "path": "", "type": "custom_st.Transformer"}
     files = {

@@ -43,7 +43,7 @@ def test_it_lists_the_seeds_figures_tables_and_presets() -> None:
 PLACES = r"`(scripts|rllm|verl/verl|ReasonFlux_v1|ReasonFlux_F1)/[\w./-]+:[1-9][0-9]*`"
 
 
-@pytest.mark.parametrize("row", rows_of(DIFFERENCES, "what differs"), ids=lambda row: row[0])
+@pytest.mark.parametrize("row", rows_of(DIFFERENCES, "difference"), ids=lambda row: row[0])
 def test_a_difference_has_both_places_what_it_can_move_and_what_restores_it(row: tuple[str, ...]) -> None:
     what, theirs, ours, moves, restored = row
     assert what.startswith("**") and moves
