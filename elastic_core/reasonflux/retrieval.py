@@ -46,9 +46,8 @@ Query = str | tuple[str, str, str]
 class Embedder(Protocol):
     """Turns texts into vectors whose cosine says how near two texts are in meaning."""
 
-    @property
-    def name(self) -> str:
-        """Names all that the vectors depend on besides the texts."""
+    name: str
+    """Names all that the vectors depend on besides the texts."""
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """One row for each text."""
@@ -87,9 +86,9 @@ class SentenceTransformerEmbedder:
             raise UserError(f"embedder {model} needs {needed}; install them: {EXTRA}") from None
         except (OSError, ValueError) as error:
             raise UserError(f"embedder {model}: cannot be loaded: {first_line(error)}") from None
-        self._asked = {}
-        if any("task" in names for names in (self._model.module_kwargs or {}).values()):
-            self._asked = {"task": TASK, **({"prompt_name": TASK} if TASK in self._model.prompts else {})}
+        takes_task = any("task" in names for names in (self._model.module_kwargs or {}).values())
+        prompt = {"prompt_name": TASK} if takes_task and TASK in self._model.prompts else {}
+        self._asked = {"task": TASK} | prompt if takes_task else prompt
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         try:
@@ -165,11 +164,9 @@ class Retriever:
         return [self._rank(*row, num) for row in zip(chosen, sections.tolist(), templates.tolist(), strict=True)]
 
     def _rank(self, chosen: list[int], sections: list[float], templates: list[float], num: int) -> list[Match]:
-        matches = []
-        for section in sorted(chosen):
-            for index in range(self._first_template[section], self._first_template[section + 1]):
-                total = score(templates[index], sections[section])
-                matches.append(Match(self._templates[index], total, templates[index], sections[section]))
+        inside = ((i, s) for s in sorted(chosen) for i in range(self._first_template[s], self._first_template[s + 1]))
+        found = ((self._templates[i], templates[i], sections[s]) for i, s in inside)
+        matches = (Match(template, score(own, above), own, above) for template, own, above in found)
         # Stable: of equal scores the first by name stays first.
         return sorted(matches, key=lambda match: match.score, reverse=True)[:num]
 

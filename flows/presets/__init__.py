@@ -38,7 +38,6 @@ PUBLISHED = {
     "train.rollout_correction": None,
     "train.rollout_seeds": "engine",
     "data.decontaminate": False,
-    "data.benchmarks": "humaneval-plus-bare",
     "sweep.grading": "elastic-reasoning",
 }
 """Settings with which models of Elastic Reasoning are trained and measured as by the authors' programs."""
@@ -57,15 +56,13 @@ def purpose(name: str) -> str:
 
 
 def unpublished(settings: Settings) -> list[str] | None:
-    """The settings of PUBLISHED that a preset has otherwise; None of one that is not for a model of Elastic Reasoning.
+    """Settings that a preset has otherwise than published; None of one that is not for a model of Elastic Reasoning.
     docs/seeds.md has all differences, those that no setting restores too."""
     if not re.match(r"(evaluate-)?e1-", settings.preset):
         return None
-    used = ("train.", "data.", "sweep.") if settings.train else ("data.benchmarks", "sweep.")
-    found = {key: attrgetter(key)(settings) for key in PUBLISHED if key.startswith(used)}
-    # The only benchmark of theirs that has another name here.
-    found["data.benchmarks"] = PUBLISHED["data.benchmarks"] if "humaneval-plus" not in found["data.benchmarks"] else ""
-    return [key for key, value in found.items() if value != PUBLISHED[key]]
+    used = PUBLISHED if settings.train else ["sweep.grading"]
+    bare = ["data.benchmarks"] if "humaneval-plus" in settings.data.benchmarks else []  # Theirs is humaneval-plus-bare.
+    return [key for key in used if attrgetter(key)(settings) != PUBLISHED[key]] + bare
 
 
 def resolve(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings:

@@ -33,7 +33,7 @@ def test_a_preset_of_elastic_reasoning_says_what_of_it_is_not_as_published() -> 
     loss = ["train.as_published", "train.rollout_correction"]
     assert presets.unpublished(presets.resolve("e1-math-1.5b")) == [*loss, "data.decontaminate", "sweep.grading"]
     assert presets.unpublished(presets.resolve("evaluate-e1-math-1.5b")) == ["sweep.grading"]
-    assert presets.unpublished(presets.resolve("evaluate-e1-code-14b")) == ["data.benchmarks", "sweep.grading"]
+    assert presets.unpublished(presets.resolve("evaluate-e1-code-14b")) == ["sweep.grading", "data.benchmarks"]
     assert presets.unpublished(presets.resolve("embedded")) is None
     listed = CliRunner().invoke(cli, ["presets"]).output
     assert "Not as published: sweep.grading." in listed and "docs/seeds.md" in listed
