@@ -82,7 +82,7 @@ class SentenceTransformerEmbedder:
             self._model: Any = SentenceTransformer(model, trust_remote_code=trust_remote_code)
         except ImportError as error:
             needed = f"sentence-transformers, and what its code imports ({first_line(error)})"
-            raise UserError(f"embedder {model} needs {needed}; install: pip install elastic-reasoning[templates]") from None
+            raise UserError(f"embedder {model} needs {needed}: pip install elastic-reasoning[templates]") from None
         except (OSError, ValueError) as error:
             raise UserError(f"embedder {model}: cannot be loaded: {first_line(error)}") from None
         takes_task = any("task" in names for names in (self._model.module_kwargs or {}).values())
