@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, TypeVar
 from elastic_core.rewards import code, math  # noqa: F401
 from elastic_core.rewards.truth import ATTEMPTS, FIRST_WAIT, GRADERS, Grade, GradeStatus, GradingFailed, solution_of
 
+T = TypeVar("T")
 KINDS = tuple(sorted(GRADERS))  # kinds that `grade` takes
-Graded = TypeVar("Graded")
 
 
 class Answer(NamedTuple):
@@ -45,11 +45,16 @@ def grade(kind: str, response: str, truth: str) -> Grade:
     solution = solution_of(response)
     if solution is None:
         return Grade(0.0, GradeStatus.TRUNCATED, None)
+    return patiently(lambda: GRADERS[kind](solution, truth))
+
+
+def patiently(grade: Callable[[], T]) -> T:
+    """What grading gives in one of `ATTEMPTS`, with pauses between them. GradingFailed when none succeeds."""
     for attempt in range(ATTEMPTS - 1):
         with suppress(GradingFailed):
-            return GRADERS[kind](solution, truth)
+            return grade()
         time.sleep(FIRST_WAIT * 2**attempt)
-    return GRADERS[kind](solution, truth)
+    return grade()
 
 
 def grade_many(answers: Sequence[Answer]) -> list[Grade]:
@@ -57,7 +62,7 @@ def grade_many(answers: Sequence[Answer]) -> list[Grade]:
     return on_all_cores(grade, answers)
 
 
-def on_all_cores(grader: Callable[..., Graded], answers: Sequence[tuple[Any, ...]]) -> list[Graded]:
+def on_all_cores(grader: Callable[..., T], answers: Sequence[tuple[Any, ...]]) -> list[T]:
     """What a grader makes of each answer, its arguments; equal answers are graded once. Raises as the grader."""
     different = list(dict.fromkeys(answers))
     # What takes long is done by other processes, which these threads wait for.
