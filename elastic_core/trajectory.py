@@ -134,20 +134,18 @@ class Trajectory:
 
     def as_published(self, end_of_text: int) -> Trajectory:
         """The row that the published script of Elastic Reasoning trains on. It fills up rows with end-of-text, and its
-        mask has all tokens up to the first one: a solution that was cut is trained on with an end that nobody sampled;
+        mask has all tokens up to the first one: a solution that was cut is trained on with an end that was not sampled;
         a thought in which the model ended its text is trained on with that end, and has no solution."""
-        if self.think_finish is ThinkFinish.END_OF_TEXT:
-            end, start, finish = self.dropped[0][0], None, SolutionFinish.NOT_APPLICABLE
-        elif self.solution_finish is SolutionFinish.LENGTH:
-            end, start, finish = len(self.response_ids), self.solution_start, self.solution_finish
-        else:
+        stopped = self.think_finish is ThinkFinish.END_OF_TEXT
+        if not stopped and self.solution_finish is not SolutionFinish.LENGTH:
             return self
+        end = self.dropped[0][0] if stopped else len(self.response_ids)
         return replace(
             self,
             response_ids=(*self.response_ids[:end], end_of_text),
             forced=(*self.forced[:end], True),
-            solution_start=start,
-            solution_finish=finish,
+            solution_start=None if stopped else self.solution_start,
+            solution_finish=SolutionFinish.NOT_APPLICABLE if stopped else self.solution_finish,
             logprobs=None if self.logprobs is None else (*self.logprobs[:end], 0.0),
         )
 

@@ -1,5 +1,5 @@
-"""`train.as_published` beside the published script (Elastic-Reasoning 8871a3c). The numbers here are of its own functions:
-rollout, mask, micro-batches and loss of the same scripted responses, on one rank."""
+"""`train.as_published` beside the published script (Elastic-Reasoning 8871a3c): what its own functions made of the same
+scripted responses, in rollout, mask, micro-batches and loss, on one rank."""
 
 from pathlib import Path
 from typing import Any

@@ -12,7 +12,6 @@ from omegaconf import OmegaConf
 
 import elastic_core
 from elastic_core.training.algorithms import shares
-from elastic_core.training.grpo.config import NO_BOUND
 from elastic_core.training.grpo.parameters import DEADLINES, DEFAULT_ANSWERS, GrpoParameters
 from elastic_core.training.sft import compose_config
 from elastic_core.training.sft_parameters import SftParameters, WarmStart
@@ -47,6 +46,7 @@ ENGINE = "verl/workers/engine/fsdp/transformer_impl.py"
 WORKERS = "verl/workers/engine_workers.py"
 SERVER = "verl/workers/rollout/vllm_rollout/vllm_async_server.py"
 LOSS = "verl/workers/utils/losses.py"
+NO_BOUND = 1e9
 CORE = "verl/trainer/ppo/core_algos.py"
 OPTIMIZER = "verl/workers/config/optimizer.py"
 LOOP = "elastic_core/training/grpo/agent_loop.py"

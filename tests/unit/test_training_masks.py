@@ -122,7 +122,8 @@ def test_at_their_defaults_the_settings_are_no_part_of_a_training_s_key() -> Non
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"strategy": "vanilla"}, "strategy vanilla forces none"),
+        ({"strategy": "vanilla"}, "strategy = vanilla, algorithm = grpo, expected separate, grpo"),
+        ({"algorithm": "anytime"}, "strategy = separate, algorithm = anytime, expected separate, grpo"),
         ({"reuse_rollout_logprobs": True}, "expected reuse_rollout_logprobs = false"),
     ],
 )
@@ -134,17 +135,18 @@ def test_a_forced_end_without_effect_or_probability_is_refused(settings: dict[st
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"reuse_rollout_logprobs": True}, "reuse_rollout_logprobs = True, expected False"),
-        ({"strategy": "vanilla"}, "strategy = vanilla, expected separate"),
-        ({"algorithm": "anytime"}, "algorithm = anytime, expected grpo"),
-        ({"mask_truncated_samples": True}, "mask_truncated_samples = True, expected False"),
-        ({"reward": "finished"}, "reward = finished, expected None"),
-        ({"loss_mode": "gspo"}, "loss_mode = gspo, expected vanilla"),
-        ({"filter_groups": True}, "filter_groups = True, expected False"),
+        ({"reuse_rollout_logprobs": True}, "expected reuse_rollout_logprobs = false"),
+        ({"strategy": "vanilla"}, "as_published is of one answer under separate budgets: strategy = vanilla"),
+        ({"algorithm": "anytime"}, "algorithm = anytime, expected separate, grpo"),
+        ({"mask_truncated_samples": True}, "as_published trains with mask_truncated_samples = False, found True"),
+        ({"reward": "finished"}, "reward = correctness, found finished"),
+        ({"loss_mode": "gspo"}, "loss_mode = vanilla, found gspo"),
+        ({"filter_groups": True}, "filter_groups = False, found True"),
         ({"steps": 1}, "one step fewer than steps = 1; expected 2 or more"),
     ],
 )
 def test_what_the_published_script_has_not_is_refused_with_it(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         GrpoParameters(as_published=True, **settings)
-    assert GrpoParameters(as_published=True, rollout_correction={}, one_pass=True).rollout_correction is None
+    unsaid = GrpoParameters(as_published=True, rollout_correction={}, norm_adv_by_std="group", one_pass=True)
+    assert unsaid.rollout_correction is None

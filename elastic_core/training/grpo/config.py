@@ -22,9 +22,6 @@ from elastic_core.training.grpo.parameters import DEFAULT_ANSWERS, GrpoParameter
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-NO_BOUND = 1e9
-"""No ratio of probabilities is as far from 1: verl takes e^20 at most."""
-
 
 class Job(TypedDict):
     """Where one training reads and writes; paths are visible on every node."""
@@ -184,11 +181,9 @@ def _actor(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
     if p.loss_agg_mode == "seq-mean-token-sum-norm":
         # Else verl divides by the width of the micro-batch, which differs from one to the next.
         overrides[f"{actor}.loss_scale_factor"] = p.response_tokens
-    if p.loss_mode != "vanilla":
-        overrides[f"{actor}.policy_loss.loss_mode"] = p.loss_mode
     clip = {"": p.clip_low, "_low": p.clip_low, "_high": p.clip_high}
-    if p.as_published:  # Its bounds are computed, logged and left out of the loss.
-        clip = dict.fromkeys(("", "_low", "_high", "_c"), NO_BOUND)
+    if p.as_published:  # Its bounds are logged and not used. No ratio is as far from 1: verl takes e^20 at most.
+        clip = dict.fromkeys(("", "_low", "_high", "_c"), 1e9)
     overrides |= {f"{actor}.clip_ratio{bound}": ratio for bound, ratio in clip.items()}
     if p.lora_rank:
         overrides |= {
@@ -212,6 +207,7 @@ def _actor(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
         f"{actor}.ppo_max_token_len_per_gpu": p.tokens_per_device,
         # By default over the mini-batch's tokens that are trained on: others are masked out of sum and count.
         f"{actor}.loss_agg_mode": p.loss_agg_mode,
+        f"{actor}.policy_loss.loss_mode": p.loss_mode,
         f"{actor}.entropy_coeff": p.entropy_coefficient,
         f"{actor}.use_kl_loss": p.kl_coefficient > 0,
         f"{actor}.kl_loss_coef": p.kl_coefficient,
