@@ -58,7 +58,7 @@ def build(session: Session) -> gr.Blocks:
             with gr.Column(scale=1, min_width=300):
                 chosen = gr.Dropdown(
                     [(models.label(name), name) for name in models.directories],
-                    value=session.engines.batches(models.first)[0],
+                    value=session.engines.together(models.first),
                     multiselect=True,
                     label="Models",
                 )

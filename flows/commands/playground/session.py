@@ -1,19 +1,17 @@
-"""The engines of the page's models, and runs on them.
+"""The engines of the page's models, and runs on them, in the event loop of the page.
 
-They have an event loop and thread of their own: an engine that starts holds its loop for half a minute. Two engines run
-at once where they fit into memory, else one after the other.
+Two engines run at once where they fit into memory, else one after the other.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 
@@ -22,7 +20,7 @@ from elastic_core.engines.parameters import DEFAULT_CPU_CACHE_GIB, EngineParamet
 from elastic_core.errors import UserError
 from elastic_core.sweep.grid import UNLIMITED_BUDGET
 from elastic_core.system.accelerators import installed_gpus
-from flows.commands.answer import UPDATE_SECONDS, Attempt, Loaded, Thought, load, lost
+from flows.commands.answer import Attempt, Loaded, Thought, followed, load, lost
 from flows.commands.doctor.machine import GIB, cgroup_memory_limit
 from flows.commands.playground import PlaygroundParameters
 from flows.commands.playground.choices import PageRequest
@@ -33,8 +31,6 @@ _MOST_ENGINES = 2  # Base and trained.
 _PROCESS_GIB = 2.0
 """Of an engine's process, beside weights and cache: of a small model both together were 1.9 GiB at most on a CPU."""
 
-Result = TypeVar("Result")
-
 
 class Engines:
     """The engines, started when they are needed, `at_once` at most; a model behind a server needs none."""
@@ -42,63 +38,61 @@ class Engines:
     def __init__(self, models: Models) -> None:
         self._models = models
         parameters = models.settings.engine
-        directories = models.directories.items()
-        needed = [memory_needed(parameters, path) for name, path in directories if name not in models.endpoints]
+        needed = [memory_needed(parameters, models.directories[name]) for name in self._local(models.directories)]
         self.at_once = num_engines(needed, memory_for_engines(parameters)) if len(needed) > 1 else 1
         self._loaded: OrderedDict[str, Loaded] = OrderedDict()
         self._starting = asyncio.Lock()
         self._idle = asyncio.Event()
 
-    def batches(self, models: Sequence[str]) -> list[list[str]]:
-        """The models in groups that can answer at the same time; those that are loaded come first."""
-        behind = [model for model in models if model in self._models.endpoints]
-        here = sorted((model for model in models if model not in behind), key=lambda model: model not in self._loaded)
-        first, *rest = [here[i : i + self.at_once] for i in range(0, len(here), self.at_once)] or [[]]
-        return [behind + first, *rest]
+    def together(self, models: Sequence[str]) -> list[str]:
+        """The first of the models that can answer at the same time."""
+        waiting = self._local(models)[self.at_once :]
+        return [model for model in models if model not in waiting]
+
+    def loaded_first(self, models: Sequence[str]) -> list[str]:
+        """The models in the order in which a run should ask for them: no engine ends that the run needs itself."""
+        return sorted(models, key=lambda model: model not in self._loaded)
 
     @asynccontextmanager
-    async def using(self, batch: Sequence[str]) -> AsyncIterator[tuple[dict[str, Loaded], dict[str, str]]]:
-        """Of one of the `batches` the models that answer, and why others do not. A run waits until the engines in its
-        way are idle, and later runs wait behind it: a batch is taken in one go: no two runs wait for each other."""
-        ready: dict[str, Loaded] = {}
-        refused: dict[str, str] = {}
+    async def using(self, model: str) -> AsyncIterator[Loaded]:
+        """Keep a model loaded. Where its engine has no room, it waits until another one is idle, and all who come later
+        wait behind it: who has an engine waits for no other, so nobody waits for ever. UserError when it cannot be
+        loaded."""
+        async with self._starting:
+            if model not in self._loaded:
+                if model in self._local([model]):
+                    await self._make_room()
+                self._loaded[model] = await self._load(model)
+            self._loaded.move_to_end(model)
+            loaded = self._loaded[model]
+            loaded.users += 1
         try:
-            async with self._starting:
-                for model in batch:
-                    try:
-                        ready[model] = await self._get(model, batch)
-                        ready[model].users += 1
-                    except UserError as error:
-                        refused[model] = str(error)
-            yield ready, refused
+            yield loaded
         finally:
-            for loaded in ready.values():
-                loaded.users -= 1
+            loaded.users -= 1
             self._idle.set()
 
+    async def preload(self, models: Sequence[str]) -> None:
+        """Start the engines of the first of these models. A failure is raised to the runs that use them."""
+        for model in self.together(models):
+            with suppress(UserError):
+                async with self.using(model):
+                    pass
+
     async def drop(self, loaded: Loaded) -> None:
+        """End an engine; the next who needs the model gets a new one."""
         if self._loaded.get(loaded.name) is loaded:
             del self._loaded[loaded.name]
             await loaded.resources.aclose()
 
-    async def aclose(self) -> None:
-        for loaded in list(self._loaded.values()):
-            await self.drop(loaded)
+    def _local(self, models: Iterable[str]) -> list[str]:
+        return [model for model in models if model not in self._models.endpoints]
 
-    async def _get(self, model: str, batch: Sequence[str]) -> Loaded:
-        if model not in self._loaded:
-            if model not in self._models.endpoints:
-                await self._make_room(batch)
-            self._loaded[model] = await self._load(model)
-        self._loaded.move_to_end(model)
-        return self._loaded[model]
-
-    async def _make_room(self, batch: Sequence[str]) -> None:
+    async def _make_room(self) -> None:
         """For one more engine: those used longest ago end first."""
-        while len(here := [name for name in self._loaded if name not in self._models.endpoints]) >= self.at_once:
-            idle = [name for name in here if name not in batch and not self._loaded[name].users]
-            if idle:
-                await self.drop(self._loaded[idle[0]])
+        while len(here := self._local(self._loaded)) >= self.at_once:
+            if idle := [self._loaded[model] for model in here if not self._loaded[model].users]:
+                await self.drop(idle[0])
             else:
                 self._idle.clear()
                 await self._idle.wait()
@@ -153,39 +147,12 @@ class Run:
 
 
 class Session:
-    """Use as a context manager; other threads call `call`."""
+    """Runs on the engines, and the thoughts of earlier ones."""
 
     def __init__(self, models: Models, parameters: PlaygroundParameters) -> None:
         self.models, self.parameters = models, parameters
         self.engines = Engines(models)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="playground-engine", daemon=True)
         self._thoughts: OrderedDict[tuple[Any, ...], Thought] = OrderedDict()
-
-    def __enter__(self) -> Session:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
-
-    def end(self, seconds: float | None = None) -> None:
-        """Stop runs and engines; None waits for as long as that takes. A starting engine may hold the loop for longer
-        and cannot be interrupted: it is left."""
-        if self._loop.is_closed():
-            return
-        closing = asyncio.run_coroutine_threadsafe(self._close(), self._loop)
-        try:
-            closing.result(seconds)
-        except TimeoutError:
-            return
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    async def call(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """A coroutine's result, run in the session's loop and cancelled with its caller."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def begin(self, asked: PageRequest) -> Run:
         attempts = [
@@ -195,63 +162,44 @@ class Session:
         ]
         return Run(asked, attempts)
 
+    def follow(self, run: Run) -> AsyncIterator[bool]:
+        """Perform the run, and yield False at each update of its attempts, True at the end. It is cancelled with its
+        caller, and raises as `perform`."""
+        return followed(self.perform(run), run.attempts)
+
     async def perform(self, run: Run) -> None:
         """Answer and grade, to the end. Raises UserError when the run came to nothing."""
         try:
             async with asyncio.timeout(self.parameters.run_seconds):
-                for batch in self.engines.batches(run.asked.models):
-                    async with self.engines.using(batch) as (loaded, refused):
-                        run.loaded |= loaded
-                        for model, sentence in refused.items():
-                            run.fail(model, sentence)
-                        await asyncio.gather(*(self._answer(run, each) for each in loaded.values()))
+                await asyncio.gather(*(self._answer(run, each) for each in self.engines.loaded_first(run.asked.models)))
         except TimeoutError:
             raise UserError(f"stopped after {self.parameters.run_seconds:g} s; ask for smaller budgets") from None
 
-    async def follow(self, run: Run) -> AsyncIterator[bool]:
-        """Perform the run, from another thread's loop, and yield False at each update of its attempts, True at the end.
-        It is cancelled with its caller, and raises as `perform`."""
-        work = asyncio.ensure_future(self.call(self.perform(run)))
+    async def _answer(self, run: Run, model: str) -> None:
         try:
-            while not (await asyncio.wait({work}, timeout=UPDATE_SECONDS))[0]:
-                if run.loaded:  # Before that the session's loop may be busy with an engine that starts.
-                    await self.call(self._look(run))
-                yield False
-            work.result()
-            yield True
-        finally:
-            work.cancel()
+            async with self.engines.using(model) as loaded:
+                run.loaded[model] = loaded
+                await self._draw(run, loaded)
+        except UserError as error:
+            run.fail(model, str(error))
 
-    async def _look(self, run: Run) -> None:
-        for attempt in run.attempts:
-            attempt.look()
-
-    def preload(self, models: Sequence[str]) -> None:
-        """Begin to start the models' engines. A failure is raised to the runs that use them."""
-
-        async def start() -> None:
-            async with self.engines.using(self.engines.batches(models)[0]):
-                pass
-
-        asyncio.run_coroutine_threadsafe(start(), self._loop)
-
-    async def _answer(self, run: Run, loaded: Loaded) -> None:
-        thought = self._thought(run.asked, loaded)
-        before = thought.memo.counts.generated, thought.memo.counts.reused
-        try:
-            async with asyncio.TaskGroup() as group:
-                for attempt in run.attempts:
-                    if attempt.model == loaded.name:
-                        answer = attempt.answer(run.asked.problem, run.asked.sample, loaded, thought, self.models)
-                        group.create_task(answer)
-        except ExceptionGroup as errors:  # It cancelled the others.
-            (error, *_) = errors.exceptions
-            if not isinstance(error, EngineLost):
-                raise error from None
-            await self.engines.drop(loaded)
-            run.fail(loaded.name, lost(error))
-        run.generated += thought.memo.counts.generated - before[0]
-        run.reused += thought.memo.counts.reused - before[1]
+    async def _draw(self, run: Run, loaded: Loaded) -> None:
+        """A model's answers, by one thought. Raises UserError when its engine is lost."""
+        asked, thought = run.asked, self._thought(run.asked, loaded)
+        before = replace(thought.memo.counts)
+        answers = [
+            attempt.answer(asked.problem, asked.sample, loaded, thought, self.models)
+            for attempt in run.attempts
+            if attempt.model == loaded.name
+        ]
+        for error in await asyncio.gather(*answers, return_exceptions=True):
+            if isinstance(error, EngineLost):
+                await self.engines.drop(loaded)
+                raise UserError(lost(error))
+            if error is not None:
+                raise error
+        run.generated += thought.memo.counts.generated - before.generated
+        run.reused += thought.memo.counts.reused - before.reused
 
     def _thought(self, asked: PageRequest, loaded: Loaded) -> Thought:
         """The memo of the sample's earlier runs, on the present engine."""
@@ -262,10 +210,3 @@ class Session:
             self._thoughts.popitem(last=False)
         thought.engine = loaded.engine
         return thought
-
-    async def _close(self) -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        await self.engines.aclose()
