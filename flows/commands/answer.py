@@ -139,7 +139,7 @@ def lost(error: EngineLost) -> str:
 class Thought:
     """One sample of a problem: the memo of what is drawn, and the draw under way, `tokens` so far after `prefix`."""
 
-    def __init__(self, engine: VllmEngine | HttpEngine | Pair) -> None:
+    def __init__(self, engine: VllmEngine | HttpEngine | Pair | None = None) -> None:
         self.engine = engine
         self.prefix: tuple[int, ...] = ()
         self.tokens: list[int] = []
@@ -147,6 +147,7 @@ class Thought:
 
     async def generate(self, request: Generate, seed: int) -> Completion:
         """The engine below the memo, see `Engine`."""
+        assert self.engine is not None, "it is set before anything is drawn"
         self.prefix, self.tokens = request.prefix, []
         return await self.engine.generate(request, seed, self.tokens.extend)
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,17 +15,21 @@ from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError
 from flows.commands.answer import Loaded
 from flows.commands.doctor.machine import GIB
-from flows.commands.playground.session import Engines, memory_needed, num_engines
+from flows.commands.playground.session import Engines, engines_that_fit, memory_needed
 from flows.runtime.models import Models, find_models
 
 FAR = Endpoint("far", (parse_address("http://gpu7:8000/v1#m"),), Served("vllm", "1", "", 9), None, EndpointParameters())
 
 
 @pytest.mark.parametrize(
-    ("needed", "room", "number"), [([3, 3], 6, 2), ([3, 4], 7, 1), ([9, 9], 1, 1), ([1, 1, 1], 9, 2)]
+    ("needed", "available", "number"), [([3, 3], 6, 2), ([3, 4], 7, 1), ([9, 9], 1, 1), ([1, 1, 1], 9, 2)]
 )
-def test_as_many_engines_as_fit_with_equal_shares_and_always_one(needed: list[float], room: float, number: int) -> None:
-    assert num_engines(needed, room) == number
+def test_as_many_engines_as_fit_with_equal_shares_and_always_one(
+    needed: list[float], available: int, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=available))
+    monkeypatch.setattr("flows.commands.playground.session.cgroup_memory_limit", lambda: None)
+    assert engines_that_fit(needed, EngineParameters()) == number
 
 
 def test_an_engine_needs_its_weights_its_cache_and_a_process(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -26,7 +26,7 @@ from flows.commands.playground import PlaygroundParameters
 from flows.commands.playground.choices import PageRequest
 from flows.runtime.models import Models
 
-REMEMBERED = 16  # Thoughts that are kept to be cut elsewhere.
+REMEMBERED = 16  # Thoughts that are kept.
 _MOST_ENGINES = 2  # Base and trained.
 _PROCESS_GIB = 2.0
 """Of an engine's process, beside weights and cache: of a small model both together were 1.9 GiB at most on a CPU."""
@@ -39,7 +39,7 @@ class Engines:
         self._models = models
         parameters = models.settings.engine
         needed = [memory_needed(parameters, models.directories[name]) for name in self._local(models.directories)]
-        self.at_once = num_engines(needed, memory_for_engines(parameters)) if len(needed) > 1 else 1
+        self.at_once = engines_that_fit(needed, parameters) if len(needed) > 1 else 1
         self._loaded: OrderedDict[str, Loaded] = OrderedDict()
         self._starting = asyncio.Lock()
         self._idle = asyncio.Event()
@@ -113,16 +113,13 @@ def memory_needed(parameters: EngineParameters, model: Path) -> float:
     return weights + cache + _PROCESS_GIB * GIB
 
 
-def memory_for_engines(parameters: EngineParameters) -> float:
-    """Bytes of one device that engines may take together."""
+def engines_that_fit(needed: Sequence[float], parameters: EngineParameters) -> int:
+    """How many engines of so many bytes always fit on a device, each with the same share; always one."""
     if parameters.device == "cuda":
-        return min((gpu.total for gpu in installed_gpus()), default=0) * parameters.gpu_memory_utilization
-    available = psutil.virtual_memory().available
-    return min(available, cgroup_memory_limit() or available)
-
-
-def num_engines(needed: Sequence[float], room: float) -> int:
-    """How many always fit, each with the same share: `needed` and `room` are bytes."""
+        room = min((gpu.total for gpu in installed_gpus()), default=0) * parameters.gpu_memory_utilization
+    else:
+        available = psutil.virtual_memory().available
+        room = min(available, cgroup_memory_limit() or available)
     return max(1, min(_MOST_ENGINES, int(room // max(needed))))
 
 
@@ -147,12 +144,13 @@ class Run:
 
 
 class Session:
-    """Runs on the engines, and the thoughts of earlier ones."""
+    """Runs on the engines, and the thoughts of earlier ones, to be cut elsewhere."""
 
     def __init__(self, models: Models, parameters: PlaygroundParameters) -> None:
         self.models, self.parameters = models, parameters
         self.engines = Engines(models)
-        self._thoughts: OrderedDict[tuple[Any, ...], Thought] = OrderedDict()
+        # By model, problem and sample.
+        self._thought = lru_cache(REMEMBERED)(lambda *of: Thought())
 
     def begin(self, asked: PageRequest) -> Run:
         attempts = [
@@ -185,10 +183,12 @@ class Session:
 
     async def _draw(self, run: Run, loaded: Loaded) -> None:
         """A model's answers, by one thought. Raises UserError when its engine is lost."""
-        asked, thought = run.asked, self._thought(run.asked, loaded)
+        asked, problem = run.asked, run.asked.problem
+        thought = self._thought(loaded.name, problem.benchmark, problem.id, problem.question, asked.sample)
+        thought.engine = loaded.engine  # Its memo may be of an earlier run, and that run's engine gone.
         before = replace(thought.memo.counts)
         answers = [
-            attempt.answer(asked.problem, asked.sample, loaded, thought, self.models)
+            attempt.answer(problem, asked.sample, loaded, thought, self.models)
             for attempt in run.attempts
             if attempt.model == loaded.name
         ]
@@ -200,13 +200,3 @@ class Session:
                 raise error
         run.generated += thought.memo.counts.generated - before.generated
         run.reused += thought.memo.counts.reused - before.reused
-
-    def _thought(self, asked: PageRequest, loaded: Loaded) -> Thought:
-        """The memo of the sample's earlier runs, on the present engine."""
-        key = (loaded.name, asked.problem.benchmark, asked.problem.id, asked.problem.question, asked.sample)
-        thought = self._thoughts.setdefault(key, Thought(loaded.engine))
-        self._thoughts.move_to_end(key)
-        while len(self._thoughts) > REMEMBERED:
-            self._thoughts.popitem(last=False)
-        thought.engine = loaded.engine
-        return thought
