@@ -254,16 +254,16 @@ class Attempt:
                 self.sentence = f"not graded: {error}"
 
 
-async def followed(work: Coroutine[Any, Any, None], attempts: Sequence[Attempt]) -> AsyncIterator[bool]:
-    """Do the work that draws these attempts, and yield False at each update of them, True at the end. The work is
-    cancelled with its caller, and its errors are raised."""
+async def followed(work: Coroutine[Any, Any, None], attempts: Sequence[Attempt]) -> AsyncIterator[None]:
+    """Do the work that draws these attempts, and yield at each update of them and at the end. The work is cancelled
+    with its caller, and its errors are raised."""
     task = asyncio.ensure_future(work)
     try:
         while not (await asyncio.wait({task}, timeout=UPDATE_SECONDS))[0]:
             for attempt in attempts:
                 attempt.look()
-            yield False
+            yield
         task.result()
-        yield True
+        yield
     finally:
         task.cancel()

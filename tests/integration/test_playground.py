@@ -22,7 +22,7 @@ from elastic_core.strategies import STRATEGIES, Generate, Sampling
 from elastic_core.strategies.reasonflux_zero import Templates
 from elastic_core.trajectory import Trajectory
 from flows.commands.playground import PlaygroundParameters
-from flows.commands.playground.choices import PageRequest, benchmarks
+from flows.commands.playground.choices import benchmarks
 from flows.commands.playground.session import Run, Session
 from flows.commands.playground.view import render
 from flows.runtime.models import Models, find_models
@@ -57,12 +57,11 @@ def session(models: Models) -> Iterator[Session]:
             LOOP.run(session.engines.drop(loaded))
 
 
-def asked(models: Models, budget: Budget, strategies: tuple[str, ...] = STRATEGY_NAMES, sample: int = 0) -> PageRequest:
-    return PageRequest(("base",), benchmarks(models.inputs)["miniature-hard, generated"][6], strategies, budget, sample)
+def asked(models: Models, budget: Budget, strategies: tuple[str, ...] = STRATEGY_NAMES, sample: int = 0) -> Run:
+    return Run(("base",), benchmarks(models.inputs)["miniature-hard, generated"][6], strategies, budget, sample)
 
 
-def performed(session: Session, what: PageRequest) -> Run:
-    run = session.begin(what)
+def performed(session: Session, run: Run) -> Run:
     LOOP.run(session.perform(run))
     return run
 
@@ -102,7 +101,7 @@ def test_what_is_seen_on_the_way_is_what_comes(session: Session, models: Models)
     """As the page looks at it, at every turn."""
 
     async def watch() -> tuple[Run, list[list[tuple[int, ...]]]]:
-        run = session.begin(asked(models, Budget(96, 32), ("separate", "budget_forcing", "vanilla"), sample=1))
+        run = asked(models, Budget(96, 32), ("separate", "budget_forcing", "vanilla"), sample=1)
         work = asyncio.ensure_future(session.perform(run))
         seen: list[list[tuple[int, ...]]] = [[] for _ in run.attempts]
         while not work.done():
@@ -183,7 +182,7 @@ def test_what_cannot_run_is_said_beside_what_can(session: Session, models: Model
     run = performed(session, asked(models, Budget(2000, 32), ("separate", "unconstrained")))
     assert "do not fit the model's context of 1,024 tokens" in run.attempts[0].sentence
     assert run.attempts[1].state == "done"
-    assert "do not fit" in render(run, finished=True)
+    assert "do not fit" in render(run)
 
 
 @pytest.mark.parametrize("at_once", [pytest.param(1, marks=pytest.mark.slow), 2])
@@ -217,7 +216,7 @@ def test_thought_templates_guide_a_conversation_beside_the_others(session: Sessi
     guided = trajectories(run)["reasonflux_zero"].check(budget)
     assert {role for _, role in guided.turns} == {"navigator", "solver"}
     assert run.attempts[1].grade is not None
-    assert 'data-strategy="reasonflux_zero"' in render(run, finished=True)
+    assert 'data-strategy="reasonflux_zero"' in render(run)
 
 
 def test_templates_that_cannot_be_had_fail_their_strategy_alone(
@@ -235,7 +234,7 @@ def test_templates_that_cannot_be_had_fail_their_strategy_alone(
 
 def test_a_run_that_is_given_up_leaves_the_engine_free(session: Session, models: Models) -> None:
     async def give_up() -> None:
-        run = session.begin(asked(models, Budget(900, 32), ("unconstrained",), sample=3))
+        run = asked(models, Budget(900, 32), ("unconstrained",), sample=3)
         work = asyncio.ensure_future(session.perform(run))
         await asyncio.sleep(0.3)
         work.cancel()

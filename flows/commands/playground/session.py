@@ -15,6 +15,8 @@ from pathlib import Path
 
 import psutil
 
+from elastic_core.budget import Budget
+from elastic_core.data.problems import Problem
 from elastic_core.engines.base import EngineLost
 from elastic_core.engines.parameters import DEFAULT_CPU_CACHE_GIB, EngineParameters
 from elastic_core.errors import UserError
@@ -23,7 +25,6 @@ from elastic_core.system.accelerators import installed_gpus
 from flows.commands.answer import Attempt, Loaded, Thought, followed, load, lost
 from flows.commands.doctor.machine import GIB, cgroup_memory_limit
 from flows.commands.playground import PlaygroundParameters
-from flows.commands.playground.choices import PageRequest
 from flows.runtime.models import Models
 
 REMEMBERED = 16  # Thoughts that are kept.
@@ -125,18 +126,32 @@ def engines_that_fit(needed: Sequence[float], parameters: EngineParameters) -> i
 
 @dataclass
 class Run:
-    """A request and its answers by strategy and model, the models that answered, and the tokens that engines generated
-    and that an earlier thought answered."""
+    """A problem that strategies answer by models under a budget; one without a truth is not graded.
 
-    asked: PageRequest
-    attempts: list[Attempt]
-    loaded: dict[str, Loaded] = field(default_factory=dict)
-    generated: int = 0
-    reused: int = 0
+    Attributes:
+        attempts: the answers, by strategy and model.
+        loaded: the models that answered.
+        generated, reused: tokens that engines generated, and that an earlier thought answered.
+    """
+
+    models: tuple[str, ...]
+    problem: Problem
+    strategies: tuple[str, ...]
+    budget: Budget
+    sample: int
+    attempts: list[Attempt] = field(init=False)
+    loaded: dict[str, Loaded] = field(init=False, default_factory=dict)
+    generated: int = field(init=False, default=0)
+    reused: int = field(init=False, default=0)
+    finished: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        budgets = {name: UNLIMITED_BUDGET if name == "unconstrained" else self.budget for name in self.strategies}
+        self.attempts = [Attempt(model, name, budgets[name]) for name in self.strategies for model in self.models]
 
     def fail(self, model: str, sentence: str) -> None:
         """The model gives no further answers. Raises UserError when it is the only one."""
-        if len(self.asked.models) == 1:
+        if len(self.models) == 1:
             raise UserError(sentence)
         for attempt in self.attempts:
             if attempt.model == model and attempt.state != "done":
@@ -152,24 +167,17 @@ class Session:
         # By model, problem and sample.
         self._thought = lru_cache(REMEMBERED)(lambda *of: Thought())
 
-    def begin(self, asked: PageRequest) -> Run:
-        attempts = [
-            Attempt(model, strategy, UNLIMITED_BUDGET if strategy == "unconstrained" else asked.budget)
-            for strategy in asked.strategies
-            for model in asked.models
-        ]
-        return Run(asked, attempts)
-
-    def follow(self, run: Run) -> AsyncIterator[bool]:
-        """Perform the run, and yield False at each update of its attempts, True at the end. It is cancelled with its
-        caller, and raises as `perform`."""
+    def follow(self, run: Run) -> AsyncIterator[None]:
+        """Perform the run, and yield at each update of its attempts and at the end. It is cancelled with its caller,
+        and raises as `perform`."""
         return followed(self.perform(run), run.attempts)
 
     async def perform(self, run: Run) -> None:
         """Answer and grade, to the end. Raises UserError when the run came to nothing."""
         try:
             async with asyncio.timeout(self.parameters.run_seconds):
-                await asyncio.gather(*(self._answer(run, each) for each in self.engines.loaded_first(run.asked.models)))
+                await asyncio.gather(*(self._answer(run, each) for each in self.engines.loaded_first(run.models)))
+            run.finished = True
         except TimeoutError:
             raise UserError(f"stopped after {self.parameters.run_seconds:g} s; ask for smaller budgets") from None
 
@@ -183,12 +191,12 @@ class Session:
 
     async def _draw(self, run: Run, loaded: Loaded) -> None:
         """A model's answers, by one thought. Raises UserError when its engine is lost."""
-        asked, problem = run.asked, run.asked.problem
-        thought = self._thought(loaded.name, problem.benchmark, problem.id, problem.question, asked.sample)
+        problem = run.problem
+        thought = self._thought(loaded.name, problem.benchmark, problem.id, problem.question, run.sample)
         thought.engine = loaded.engine  # Its memo may be of an earlier run, and that run's engine gone.
         before = replace(thought.memo.counts)
         answers = [
-            attempt.answer(problem, asked.sample, loaded, thought, self.models)
+            attempt.answer(problem, run.sample, loaded, thought, self.models)
             for attempt in run.attempts
             if attempt.model == loaded.name
         ]
