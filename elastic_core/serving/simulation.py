@@ -142,8 +142,8 @@ def simulate(
     servers = len(policies)
     shares = [_one(times[i::servers], samples[i::servers], replay, machine, policies[i]) for i in range(servers)]
     columns = [np.concatenate(parts) for parts in zip(*shares, strict=True)]
-    records = np.rec.fromarrays(columns, dtype=_OUTCOME)
-    return records[np.argsort(records.arrived, kind="stable")]
+    order = np.argsort(columns[0], kind="stable")
+    return np.rec.fromarrays([each[order] for each in columns], dtype=_OUTCOME)
 
 
 def _one(
