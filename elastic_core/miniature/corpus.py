@@ -118,7 +118,7 @@ def _example(rng: random.Random, recipe: Recipe, stage: Stage, problem: Problem)
     ids = vocabulary()
     style = rng.choices(STYLES, stage.styles)[0]
     thinking = encode(grammar.thought(problem, style, _draw_rechecks(rng, style, recipe.rechecks)))
-    # For every prefix length k the operations of the first pass whose two-digit result stands within k tokens.
+    # For every prefix length k the operations of the first pass that have their two-digit result within k tokens.
     written = (k > 2 and thinking[k - 3] == ids["="] for k in range(len(thinking) + 1))
     done = [min(count, len(problem.operations)) for count in accumulate(written)]
     ending = [ids[grammar.END_THINK]]

@@ -56,8 +56,8 @@ class Engines:
 
     @asynccontextmanager
     async def using(self, model: str) -> AsyncIterator[Loaded]:
-        """Keep a model loaded. Where its engine has no room, it waits until another one is idle, and all who come later
-        wait behind it: who has an engine waits for no other, so nobody waits for ever. UserError when it cannot be
+        """Keep a model loaded. Where there is no room for its engine, wait until another one is idle; later callers wait
+        behind. A caller that has an engine waits for no other one, so all get their turn. UserError when it cannot be
         loaded."""
         async with self._starting:
             if model not in self._loaded:

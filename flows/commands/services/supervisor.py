@@ -65,7 +65,7 @@ class Supervisor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the services, the worker first. What they leave running `attended` kills, however deep it is."""
+        """End the services, the worker first. `attended` kills every process that they leave running."""
         self._process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_STOP_SECONDS + 10)
@@ -82,7 +82,7 @@ class Supervisor:
             return getattr(proxy.supervisor, method)(*arguments)
 
     def start(self, *services: Service) -> None:
-        """Start services at once, and wait until each answers. UserError when one does not."""
+        """Start services, all together, and wait until each answers. UserError when one does not."""
         self._wait(self._takes_calls, "supervisord", self.log)
         for service in services:
             self.call("startProcess", service.name, False)
