@@ -56,9 +56,9 @@ class Engines:
 
     @asynccontextmanager
     async def using(self, model: str) -> AsyncIterator[Loaded]:
-        """Keep a model loaded. Where there is no room for its engine, wait until another one is idle; later callers wait
-        behind. A caller that has an engine waits for no other one, so all get their turn. UserError when it cannot be
-        loaded."""
+        """Keep a model loaded. Where there is no room for its engine, wait until another one is idle; later callers
+        wait behind. A caller that has an engine waits for no other one, so all get their turn. UserError when it cannot
+        be loaded."""
         async with self._starting:
             if model not in self._loaded:
                 if model in self._local([model]):
