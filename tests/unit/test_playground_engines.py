@@ -10,12 +10,18 @@ from typing import Any
 
 import pytest
 
+from elastic_core.budget import Budget
+from elastic_core.data.problems import Problem
+from elastic_core.engines.base import EngineLost
 from elastic_core.engines.endpoint import Endpoint, EndpointParameters, Served, parse_address
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError
+from elastic_core.miniature.grammar import build_tokenizer
+from elastic_core.models.special_tokens import resolve_markers
 from flows.commands.answer import Loaded
 from flows.commands.doctor.machine import GIB
-from flows.commands.playground.session import Engines, engines_that_fit, memory_needed
+from flows.commands.playground import PlaygroundParameters
+from flows.commands.playground.session import Engines, Run, Session, engines_that_fit, memory_needed
 from flows.runtime.models import Models, find_models
 
 FAR = Endpoint("far", (parse_address("http://gpu7:8000/v1#m"),), Served("vllm", "1", "", 9), None, EndpointParameters())
@@ -147,3 +153,33 @@ def test_a_model_that_cannot_be_loaded_leaves_the_others_and_says_so_to_who_need
     assert engines.said == ["start broken", "start base"], "the two that the page begins with"
     with pytest.raises(UserError, match="broken cannot be loaded"):
         asyncio.run(run(engines, ["broken"]))
+
+
+class Dying:
+    """An engine that is lost with its first request."""
+
+    max_model_len = 1024
+
+    async def generate(self, *_: object) -> Any:
+        raise EngineLost("the engine died")
+
+
+def test_a_lost_engine_fails_its_models_answers_and_is_ended(models: Models) -> None:
+    tokenizer = build_tokenizer()
+
+    class Lost(Noted):
+        async def _load(self, model: str) -> Loaded:
+            found = await super()._load(model)
+            engine: Any = Dying()
+            return replace(found, engine=engine, tokenizer=tokenizer, markers=resolve_markers(tokenizer))
+
+    session = Session(models, PlaygroundParameters())
+    session.engines = engines = Lost(models, at_once=2)
+    run = Run(("base", "trained"), Problem("b", "1", "12+3=?", "15", "math"), ("separate", "vanilla"), Budget(4, 4), 0)
+    asyncio.run(session.perform(run))
+    assert {(each.state, each.sentence) for each in run.attempts} == {
+        ("failed", "the engine died; run again to start it anew")
+    }
+    assert sorted(engines.said) == ["end base", "end trained", "start base", "start trained"]
+    with pytest.raises(UserError, match="the engine died"):
+        asyncio.run(session.perform(replace(run, models=("base",))))
