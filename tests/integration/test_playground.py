@@ -50,7 +50,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
 
 @pytest.fixture(scope="module")
 def session(models: Models) -> Iterator[Session]:
-    session = Session(models, PlaygroundParameters(run_seconds=300))
+    session = Session(models, PlaygroundParameters(run_seconds=1800))
     with LOOP:
         yield session
         for loaded in list(session.engines._loaded.values()):
