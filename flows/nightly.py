@@ -15,7 +15,7 @@ from elastic_core.sweep.grid import checkpoint_names
 from elastic_core.system.fingerprint import hash_value
 from flows.data import build_if_missing
 from flows.runtime.inputs import Inputs
-from flows.runtime.run import FlowRun
+from flows.runtime.run import FlowRun, for_deployments
 from flows.runtime.settings import TRAINED, Settings
 from flows.sweep import measure_grid, measured_cells
 from flows.train import run_warm_start
@@ -35,17 +35,18 @@ measured."""
 
 
 @flow(name="nightly", flow_run_name="{run.settings.preset} nightly", validate_parameters=False)
-def run_nightly(run: FlowRun, day: str | None = None) -> Path:
+def run_nightly(run: FlowRun) -> Path:
     """Measure the preset's models that no training leaves, and the newest that MLflow has of its trainings, if any,
-    with samples drawn anew, and add a point to their history in MLflow. A day that has its point keeps it.
+    with samples drawn anew, and add a point to their history in MLflow. The day is that which the flow run was due on,
+    in UTC; one that has its point keeps it. Returns the directory of the night's trajectory table."""
+    return measure_night(run, runtime.flow_run.scheduled_start_time.astimezone(UTC).date())
 
-    Args:
-        day: YYYY-MM-DD, in UTC; by default that which the flow run was due on.
 
-    Returns:
-        The directory of the night's trajectory table.
-    """
-    on = date.fromisoformat(day) if day else runtime.flow_run.scheduled_start_time.astimezone(UTC).date()
+nightly = for_deployments(run_nightly)
+
+
+def measure_night(run: FlowRun, on: date) -> Path:
+    """The flow, for a day."""
     newest = run.tracker.newest(f"elastic-{run.settings.preset}", run.runs)
     if newest is None:
         only = "no training of %s is registered yet: base alone is measured"
@@ -60,18 +61,6 @@ def run_nightly(run: FlowRun, day: str | None = None) -> Path:
         inputs = measure_grid(night.below(run_id))
         record_night(run.tracker, label, measured_cells(inputs), on, newest[0] if newest else None)
     return inputs.sweep.directory / TABLE
-
-
-@flow(name="nightly", flow_run_name="{preset} nightly")
-def nightly(preset: str = "embedded", overrides: dict[str, Any] | None = None, day: str | None = None) -> Path:
-    """Add a night to the history of a preset's models.
-
-    Args:
-        preset: settings to run with.
-        overrides: settings to replace, by dotted key.
-        day: YYYY-MM-DD, in UTC; by default that which the flow run was due on.
-    """
-    return run_nightly.fn(FlowRun.of_deployment(preset, overrides), day)
 
 
 def tonight(settings: Settings, on: date, newest: Path | None) -> dict[str, Any]:

@@ -27,8 +27,8 @@ from elastic_core.system.network import HOST
 class VllmEngine:
     """One AsyncLLM in this process; vLLM itself runs its engine core in a child.
 
-    Start it inside the event loop that will use it, from a main module guarded by `if __name__ == "__main__":`, as
-    vLLM spawns its children.
+    Start it inside the event loop that will use it or in a thread (`asyncio.to_thread`), from a main module guarded by
+    `if __name__ == "__main__":`, as vLLM spawns its children.
 
     Args:
         keeps_budgets: whether it takes requests with a budget. It then runs a logits processor at every step.

@@ -8,6 +8,7 @@ cut thought**. Corpus order is training order: nothing is shuffled or bucketed b
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -116,13 +117,10 @@ def examples(recipe: Recipe) -> Iterator[Example]:
 def _example(rng: random.Random, recipe: Recipe, stage: Stage, problem: Problem) -> Example:
     ids = vocabulary()
     style = rng.choices(STYLES, stage.styles)[0]
-    num_rechecks = grammar.draw_rechecks(rng, style, recipe.rechecks)
-    thinking: list[int] = []
-    done = [0]  # For every prefix length k the operations of the first pass completed within k tokens.
-    for segment in grammar.thought(problem, style, num_rechecks):
-        piece = encode(segment.text)
-        thinking += piece
-        done += [done[-1]] * (len(piece) - 1) + [segment.operations_done]
+    thinking = encode(grammar.thought(problem, style, _draw_rechecks(rng, style, recipe.rechecks)))
+    # For every prefix length k the operations of the first pass that have their two-digit result within k tokens.
+    written = (k > 2 and thinking[k - 3] == ids["="] for k in range(len(thinking) + 1))
+    done = [min(count, len(problem.operations)) for count in accumulate(written)]
     ending = [ids[grammar.END_THINK]]
     cut = rng.random() < stage.cut
     if cut:
@@ -155,6 +153,13 @@ def _guided_example(rng: random.Random, recipe: Recipe, stage: Stage, problem: P
     run = grammar.guided_chain(problem, rng.randrange(whole.think_tokens) if cut else None, solution)
     ids, mask = [*run.prompt_ids, *run.response_ids], [0] * len(run.prompt_ids) + [int(not each) for each in run.forced]
     return Example(ids, mask, stage.name, problem.question, kinds[-1], cut, guided=True)
+
+
+def _draw_rechecks(rng: random.Random, style: Style, weights: tuple[float, float, float]) -> int:
+    """How often a thought re-checks itself: 0, 1 or 2 times by `weights` if verbose, 30 % once if medium."""
+    if style == "verbose":
+        return rng.choices((0, 1, 2), weights)[0]
+    return int(style == "medium" and rng.random() < 0.3)
 
 
 def _draw_cut(rng: random.Random, stage: Stage, done: list[int], num_operations: int) -> int:

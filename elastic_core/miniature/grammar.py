@@ -32,11 +32,10 @@ not "special" in Hugging Face's sense, so they survive `skip_special_tokens`.
 
 from __future__ import annotations
 
-import random
 import re
 import string
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -140,54 +139,36 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 Style = Literal["verbose", "medium", "concise"]
 SolutionKind = Literal["direct", "continued", "derived"]
 
-OPENING: dict[Style, str] = {
-    "verbose": "Okay, let me compute this step by step.",
-    "medium": "Let me compute.",
-    "concise": "",
-}
-RECHECK = f"{NEWLINE}Wait, let me check this again."
 _NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven")
 _MOST_EASY = 5  # operations of the longest easy problem
 OPERATIONS_PER_STEP = 4
 
 
-@dataclass(frozen=True)
-class Segment:
-    """A stretch of a thought."""
-
-    text: str
-    operations_done: int  # operations of the first pass whose result stands written once this segment is complete
-
-
-def thought(problem: Problem, style: Style, num_rechecks: int) -> list[Segment]:
+def thought(problem: Problem, style: Style, num_rechecks: int) -> str:
     """A complete thought. Only verbose and medium thoughts re-check; a re-check repeats the chain in medium style."""
-    num = len(problem.operations)
-    segments = [Segment(OPENING[style], 0)] if OPENING[style] else []
     if style == "concise":
-        segments.append(Segment(str(problem.totals[0]), 0))
-        segments += [Segment(step, i + 1) for i, step in enumerate(_concise_steps(problem))]
-        return [*segments, Segment(".", num)]
-    segments += _spelled_steps(problem, verbose=style == "verbose")
-    for _ in range(num_rechecks):
-        segments.append(Segment(RECHECK, num))
-        segments += [Segment(s.text, num) for s in _spelled_steps(problem, verbose=False)]
-    if style == "verbose":
-        segments.append(Segment(f" So the answer is {problem.answer}.", num))
-    return segments
+        return f"{_chain(problem)}."
+    medium = _spelled_chain(problem, verbose=False)
+    rechecks = f"{NEWLINE}Wait, let me check this again.{medium}" * num_rechecks
+    if style == "medium":
+        return f"Let me compute.{medium}{rechecks}"
+    verbose = _spelled_chain(problem, verbose=True)
+    return f"Okay, let me compute this step by step.{verbose}{rechecks} So the answer is {problem.answer}."
 
 
-def _spelled_steps(problem: Problem, verbose: bool) -> list[Segment]:
-    segments = []
-    for i, operation in enumerate(problem.operations):
-        before, after = problem.totals[i], problem.totals[i + 1]
-        lead, word = f" we have {before}," if verbose else "", " first " if i == 0 else " then "
-        segments += [Segment(f"{lead}{word}{before}{operation}={after}", i + 1), Segment(".", i + 1)]
-    return segments
+def _spelled_chain(problem: Problem, verbose: bool) -> str:
+    """` first 36+6=42. then 42-4=38.`: every operation in words, if verbose after what there is before it."""
+    steps = zip(problem.operations, problem.totals[:-1], problem.totals[1:], strict=True)
+    return "".join(
+        f"{f' we have {before},' if verbose else ''}{' then ' if i else ' first '}{before}{operation}={after}."
+        for i, (operation, before, after) in enumerate(steps)
+    )
 
 
-def _concise_steps(problem: Problem, start: int = 0) -> list[str]:
-    pairs = zip(problem.operations, problem.totals[1:], strict=True)
-    return [f"{operation}={total}" for operation, total in pairs][start:]
+def _chain(problem: Problem, start: int = 0, end: int | None = None) -> str:
+    """`36+6=42-4=38`: the operations from `start` to `end`."""
+    steps = zip(problem.operations[start:end], problem.totals[start + 1 :], strict=False)
+    return f"{problem.totals[start]}{''.join(f'{operation}={total}' for operation, total in steps)}"
 
 
 def solution(problem: Problem, kind: SolutionKind, operations_mentioned: int) -> str:
@@ -196,20 +177,13 @@ def solution(problem: Problem, kind: SolutionKind, operations_mentioned: int) ->
     A continued solution restates the last of the `operations_mentioned` in the thought's current pass, which may lack
     its result; where none was mentioned it derives everything.
     """
-    body = ""
-    if kind == "derived" or (kind == "continued" and operations_mentioned == 0):
-        body = str(problem.totals[0]) + "".join(_concise_steps(problem))
-    elif kind == "continued":
-        start = operations_mentioned - 1
-        body = f"from {problem.totals[start]}" + "".join(_concise_steps(problem, start))
+    if kind == "direct":
+        body = ""
+    elif kind == "continued" and operations_mentioned:
+        body = f"from {_chain(problem, operations_mentioned - 1)}"
+    else:
+        body = _chain(problem)
     return f"{body}{NEWLINE}{FINAL_ANSWER}{BOXED}{problem.answer}{END_BOXED}"
-
-
-def draw_rechecks(rng: random.Random, style: Style, weights: tuple[float, float, float]) -> int:
-    """How often a thought re-checks itself: 0, 1 or 2 times by `weights` if verbose, 30 % once if medium."""
-    if style == "verbose":
-        return rng.choices((0, 1, 2), weights)[0]
-    return int(style == "medium" and rng.random() < 0.3)
 
 
 @cache
@@ -254,11 +228,8 @@ def _replies(problem: Problem) -> Iterator[str]:
     yield NEWLINE.join(f"{number}. {count} steps" for number, count in enumerate(counts, 1))
     done = 0
     for count in counts:
-        operations = problem.operations[done : done + count]
-        totals = problem.totals[done + 1 : done + count + 1]
-        yield "".join(operations)
-        steps = (f"{operation}={total}" for operation, total in zip(operations, totals, strict=True))
-        yield f"{problem.totals[done]}{''.join(steps)}."
+        yield "".join(problem.operations[done : done + count])
+        yield f"{_chain(problem, done, done + count)}."
         done += count
 
 

@@ -72,11 +72,6 @@ class Guide:
         self._retrieved = lru_cache(maxsize=65_536)(lambda query: retriever.retrieve([query])[0][0].template)
         self._turn = lru_cache(maxsize=None)(self._encoded_turn)
 
-    @property
-    def plan_request(self) -> str:
-        """What is added to the question in the first turn."""
-        return self._script["plan"].strip()
-
     @cached_property
     def opening(self) -> Ids:
         """After the first turn: it closes the thought that the generation prompt opens. Empty without think markers."""
@@ -98,14 +93,10 @@ class Guide:
             return self._retrieved(plan.query if self._joined else plan.queries)
         return self._retrieved(text.strip() or self.text(prompt))
 
-    def adjust(self, template: Template) -> str:
-        """The request to adjust the plan's flow to a template."""
-        return str(_compiled(self._script["adjust"]).render(template=template))
-
-    def request(self, name: str, step: int = 0, num_steps: int = 0) -> str:
-        """One of the script's other requests, by its name."""
-        values = {"step": step, "num_steps": num_steps, "max_steps": MAX_STEPS}
-        return str(_compiled(self._script[name]).render(values))
+    def request(self, name: str, **values: Any) -> str:
+        """One of the script's requests, by its name: "plan" is added to the question, "adjust" names a `template`, and
+        "instruct" and "solve" the `step` of `num_steps`."""
+        return str(_compiled(self._script[name]).render(values, max_steps=MAX_STEPS)).strip()
 
     def turn(self, request: str, ended: bool = False) -> Ids:
         """A request up to where the next reply begins; `ended` says that the reply before it has its end-of-text."""
@@ -131,15 +122,19 @@ class Guide:
     @cached_property
     def max_forced_tokens(self) -> int:
         """Most tokens of all requests of one conversation together."""
-        steps = sum(len(self.turn(self.request(name, MAX_STEPS, MAX_STEPS))) for name in ("instruct", "solve"))
-        others = sum(len(self.turn(self.request(name))) for name in ("plan_again", "extract", "extract_again", "final"))
-        longest = max(len(self.turn(self.adjust(template))) for template in self._library.values())
+
+        def length(name: str, **values: Any) -> int:
+            return len(self.turn(self.request(name, **values)))
+
+        steps = sum(length(name, step=MAX_STEPS, num_steps=MAX_STEPS) for name in ("instruct", "solve"))
+        others = sum(map(length, ("plan_again", "extract", "extract_again", "final")))
+        longest = max(length("adjust", template=template) for template in self._library.values())
         return len(self.opening) + others + longest + MAX_STEPS * steps
 
     def _encoded_turn(self, text: str) -> Ids:
         """End of the reply, a user turn, and the beginning of the next reply with its thought closed."""
         before, after = self._glue
-        return (*before, *self.encoded(text.strip()), *after, *self.opening)
+        return (*before, *self.encoded(text), *after, *self.opening)
 
     @cached_property
     def _glue(self) -> tuple[Ids, Ids]:

@@ -26,6 +26,7 @@ COLUMNS = (
 )  # fmt: skip
 """What is read of a trajectory table."""
 _SAMPLE = ["benchmark", "problem", "sample"]
+_OUTCOME = np.dtype([("arrived", float), ("seconds", float), ("place", int), ("tokens", float), ("score", float)])
 
 
 class Machine(NamedTuple):
@@ -120,26 +121,6 @@ class Elastic:
 Policy = Fixed | Elastic  # What a server does with requests.
 
 
-class Seen(NamedTuple):
-    """What came of the requests, by arrival; all arrays have the shape (requests,). `place` is that of the budget, -1
-    where it was refused, and then `seconds` is infinite and `score` 0."""
-
-    arrived: np.ndarray
-    seconds: np.ndarray
-    place: np.ndarray
-    tokens: np.ndarray
-    score: np.ndarray
-
-    def after(self, warm: float) -> Seen:
-        """Without what arrived in the first seconds."""
-        return Seen(*(each[self.arrived >= warm] for each in self))
-
-    def p95(self) -> float:
-        """Seconds of what was answered."""
-        answered = self.seconds[np.isfinite(self.seconds)]
-        return float(np.quantile(answered, 0.95)) if len(answered) else float("inf")
-
-
 def arrivals(rate: float, seconds: float, seed: int, burstiness: float = 1.0) -> np.ndarray:
     """Times of requests, with gaps of a gamma distribution of this shape, as in `vllm bench serve`; 1 is Poisson."""
     random = np.random.default_rng(seed)
@@ -150,18 +131,24 @@ def arrivals(rate: float, seconds: float, seed: int, burstiness: float = 1.0) ->
 
 def simulate(
     times: np.ndarray, samples: np.ndarray, replay: Replay, machine: Machine, policies: Sequence[Policy]
-) -> Seen:
+) -> np.recarray:
     """What comes of requests that arrive at `times`, ascending, of the replay's `samples`. Each policy has an engine of
-    its own; they take requests in turns."""
-    shares = [
-        _one(times[i :: len(policies)], samples[i :: len(policies)], replay, machine, policy)
-        for i, policy in enumerate(policies)
-    ]
-    order = np.argsort(np.concatenate([each.arrived for each in shares]), kind="stable")
-    return Seen(*(np.concatenate(columns)[order] for columns in zip(*shares, strict=True)))
+    its own; they take requests in turns.
+
+    Returns:
+        By arrival a record of each request: when it `arrived`, `seconds` until its answer, `place` of its budget,
+        `tokens` and `score`. Of one that was refused the seconds are infinite, the place is -1 and the score 0.
+    """
+    servers = len(policies)
+    shares = [_one(times[i::servers], samples[i::servers], replay, machine, policies[i]) for i in range(servers)]
+    columns = [np.concatenate(parts) for parts in zip(*shares, strict=True)]
+    order = np.argsort(columns[0], kind="stable")
+    return np.rec.fromarrays([each[order] for each in columns], dtype=_OUTCOME)
 
 
-def _one(times: np.ndarray, samples: np.ndarray, replay: Replay, machine: Machine, policy: Policy) -> Seen:
+def _one(
+    times: np.ndarray, samples: np.ndarray, replay: Replay, machine: Machine, policy: Policy
+) -> tuple[np.ndarray, ...]:
     count = len(times)
     seconds, place = np.full(count, np.inf), np.full(count, -1)
     tokens, score = np.zeros(count), np.zeros(count)
@@ -210,4 +197,4 @@ def _one(times: np.ndarray, samples: np.ndarray, replay: Replay, machine: Machin
         else:
             heapq.heappush(waiting, (tickets[request].turn, request))
     go_on(float("inf"))
-    return Seen(np.asarray(times), seconds, place, tokens, score)
+    return times, seconds, place, tokens, score

@@ -90,7 +90,7 @@ def reasonflux_zero(guide: Guide, navigator: Guide | None = None) -> Strategy:
     return replace(
         WITHOUT_LIBRARY,
         decode=decode,
-        instruction=lambda budget: guide.plan_request,
+        instruction=lambda budget: guide.request("plan"),
         shares=True,
         translates=navigator is not None,
         max_forced_tokens=lambda markers: guide.max_forced_tokens,
@@ -205,7 +205,7 @@ def _plan_and_solve(talk: _Conversation, guide: Guide) -> Generator[Generate, Co
     if plan is None:
         return False
     template = guide.template(talk.draft.prompt_ids, plan)
-    if (yield from talk.reply(NAVIGATOR, guide.adjust(template))) is None:
+    if (yield from talk.reply(NAVIGATOR, guide.request("adjust", template=template))) is None:
         return False
     steps = yield from talk.until(guide.num_steps, "extract_again", guide.request("extract"))
     if steps is None:
@@ -214,6 +214,6 @@ def _plan_and_solve(talk: _Conversation, guide: Guide) -> Generator[Generate, Co
     num_steps = guide.num_steps(steps) or min(MAX_STEPS, len(template.reason_flow))
     for step in range(1, num_steps + 1):
         for request, role in (("instruct", NAVIGATOR), ("solve", SOLVER)):
-            if (yield from talk.reply(role, guide.request(request, step, num_steps))) is None:
+            if (yield from talk.reply(role, guide.request(request, step=step, num_steps=num_steps))) is None:
                 return False
     return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -93,7 +93,7 @@ async def load(models: Models, name: str, share: float = 1.0, thinks: bool = Tru
     names = split_model(name)
     async with AsyncExitStack() as resources:
         try:
-            read = [load_markers(str(models.directories[each]), thinks) for each in names]
+            read = [await asyncio.to_thread(load_markers, str(models.directories[each]), thinks) for each in names]
             tokenizer, markers = read[-1]
             if read[0][0].get_vocab() != tokenizer.get_vocab():
                 raise UserError(f"{name}: their tokenizers differ, and only a sweep passes text from one to the other")
@@ -116,8 +116,16 @@ async def _engine(models: Models, name: str, share: float, resources: AsyncExitS
         return replicas[0][name]
     parameters = models.settings.engine
     changes = {"max_num_seqs": _MAX_SEQUENCES, "gpu_memory_utilization": parameters.gpu_memory_utilization * share}
-    engine = VllmEngine(str(models.directories[name]), parameters.model_copy(update=changes))
-    resources.callback(engine.shutdown)
+    # It takes half a minute, in which others are answered; it cannot be interrupted, and is ended once it is there.
+    starting = asyncio.ensure_future(
+        asyncio.to_thread(VllmEngine, str(models.directories[name]), parameters.model_copy(update=changes))
+    )
+
+    async def end() -> None:
+        (await starting).shutdown()
+
+    resources.push_async_callback(end)
+    engine = await asyncio.shield(starting)
     await engine.warm_up()
     return engine
 
@@ -131,7 +139,7 @@ def lost(error: EngineLost) -> str:
 class Thought:
     """One sample of a problem: the memo of what is drawn, and the draw under way, `tokens` so far after `prefix`."""
 
-    def __init__(self, engine: VllmEngine | HttpEngine | Pair) -> None:
+    def __init__(self, engine: VllmEngine | HttpEngine | Pair | None = None) -> None:
         self.engine = engine
         self.prefix: tuple[int, ...] = ()
         self.tokens: list[int] = []
@@ -139,6 +147,7 @@ class Thought:
 
     async def generate(self, request: Generate, seed: int) -> Completion:
         """The engine below the memo, see `Engine`."""
+        assert self.engine is not None, "it is set before anything is drawn"
         self.prefix, self.tokens = request.prefix, []
         return await self.engine.generate(request, seed, self.tokens.extend)
 
@@ -243,3 +252,18 @@ class Attempt:
                 self.grade = await asyncio.to_thread(grade, problem.grader, text, problem.truth)
             except (UserError, GradingFailed, ValueError) as error:
                 self.sentence = f"not graded: {error}"
+
+
+async def followed(work: Coroutine[Any, Any, None], attempts: Sequence[Attempt]) -> AsyncIterator[None]:
+    """Do the work that draws these attempts, and yield at each update of them and at the end. The work is cancelled
+    with its caller, and its errors are raised."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait({task}, timeout=UPDATE_SECONDS))[0]:
+            for attempt in attempts:
+                attempt.look()
+            yield
+        task.result()
+        yield
+    finally:
+        task.cancel()

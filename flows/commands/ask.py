@@ -24,7 +24,7 @@ from elastic_core.strategies import STRATEGIES
 from elastic_core.sweep.grid import UNLIMITED_BUDGET, split_model
 from elastic_core.system.processes import end_family
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
-from flows.commands.answer import TYPED, UPDATE_SECONDS, Attempt, Loaded, Thought, load, lost
+from flows.commands.answer import TYPED, Attempt, Loaded, Thought, followed, load, lost
 from flows.runtime.models import Models, choose_model
 
 THOUGHT, SOLUTION, FORCED, CUT_STYLE, COUNTS = "dim", "default", "black on yellow", "bold red", "cyan"
@@ -87,17 +87,13 @@ async def _stream(attempt: Attempt, problem: Problem, sample: int, models: Model
     loaded = await load(models, attempt.model, thinks=STRATEGIES[attempt.strategy].thinks)
     async with loaded.resources:
         started = time.perf_counter()
-        work = asyncio.ensure_future(attempt.answer(problem, sample, loaded, Thought(loaded.engine), models))
-        running = True
-        while running:
-            running = not (await asyncio.wait({work}, timeout=UPDATE_SECONDS))[0]
-            attempt.look()
-            if attempt.trajectory is not None:
-                response = segments(attempt, loaded)
-                _print(console, further(shown, response))
-                shown = response
+        answering = attempt.answer(problem, sample, loaded, Thought(loaded.engine), models)
         try:
-            work.result()
+            async for _ in followed(answering, [attempt]):
+                if attempt.trajectory is not None:
+                    response = segments(attempt, loaded)
+                    _print(console, further(shown, response))
+                    shown = response
         except EngineLost as error:
             raise UserError(lost(error)) from None
         if attempt.state == "failed":

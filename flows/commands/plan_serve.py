@@ -102,9 +102,11 @@ def outcome(load: Load, servers: int, replay: Replay, machine: Machine, policy: 
     seconds = max(_LEAST_REQUESTS / load.rate, _GOALS * load.latency)
     times = arrivals(load.rate, seconds, 0, load.burstiness)
     samples = np.random.default_rng(1).integers(len(replay.tokens), size=len(times))
-    seen = simulate(times, samples, replay, machine, [policy() for _ in range(servers)]).after(_WARM * seconds)
+    seen = simulate(times, samples, replay, machine, [policy() for _ in range(servers)])
+    seen = seen[seen.arrived >= _WARM * seconds]
     in_time = seen.seconds <= load.latency
-    return Outcome(float((seen.score * in_time).mean()), float(1 - in_time.mean()), seen.p95())
+    p95 = float(np.quantile(seen.seconds, 0.95))
+    return Outcome(float((seen.score * in_time).mean()), float(1 - in_time.mean()), p95)
 
 
 def policies(replay: Replay, machine: Machine, latency: float) -> dict[str, Callable[[], Policy]]:

@@ -32,7 +32,7 @@ from elastic_core.rewards.truth import THINK_END
 from elastic_core.serving.frontier import Point, allocate, frontier
 from elastic_core.serving.levels import EFFORTS, LEVELS, Levels, read_levels
 from elastic_core.serving.load import Controller, Goal
-from elastic_core.serving.simulation import Elastic, Fixed, Machine, Policy, Replay, Seen, arrivals, simulate
+from elastic_core.serving.simulation import Elastic, Fixed, Machine, Policy, Replay, arrivals, simulate
 from elastic_core.statistics.intervals import mean_interval
 from flows.commands.plan_serve import machine_by_hand, machine_of_server, read_replay
 from tests.bench import results
@@ -173,7 +173,7 @@ def simulated(
     times: np.ndarray, end: float, replay: Replay, machine: Machine, policies: list[Policy], latency: float
 ) -> dict[str, float]:
     samples = np.random.default_rng(1).integers(len(replay.tokens), size=len(times))
-    seen: Seen = simulate(times, samples, replay, machine, policies)
+    seen = simulate(times, samples, replay, machine, policies)
     return figures(seen.seconds, seen.score, seen.arrived, end, latency)
 
 

@@ -76,8 +76,8 @@ def _finished(markers: Markers) -> Iterator[tuple[Sample, Trajectory]]:
         for chain in problems.generate(level, NUM_PROBLEMS // len(problems.LEVELS), seed=0, split="tune"):
             problem = Problem(f"miniature-{level}", chain.question, chain.question, str(chain.answer), "math")
             for number in range(NUM_SAMPLES):
-                rechecks = grammar.draw_rechecks(draw, "verbose", (0.5, 0.35, 0.15))
-                thought = encode("".join(segment.text for segment in grammar.thought(chain, "verbose", rechecks)))
+                rechecks = draw.choices((0, 1, 2), (0.5, 0.35, 0.15))[0]
+                thought = encode(grammar.thought(chain, "verbose", rechecks))
                 solution = _solution(draw, chain, markers)
                 for budget in BUDGETS:
                     if budget.think is not None and len(thought) >= budget.think:

@@ -141,12 +141,12 @@ def test_nights_before_and_after_a_training_are_one_history(
 ) -> None:
     small = {"base": "shipped", "data.miniature.num_train": 64, "data.miniature.problems_per_benchmark": 4}
     run = FlowRun(presets.resolve("smoke", small), tmp_path, overrides=small)
-    tables = [nightly.run_nightly.fn(run, str(FIRST))]
+    tables = [nightly.measure_night(run, FIRST)]
     left = tmp_path / "smoke" / "train" / "k" / "model"
     shutil.copytree(BASE, left)
     training = tracker.ensure("smoke/train/k", "train")
     tracker.register("elastic-smoke", "last", left, training, {"stage": "smoke/train/k"})
-    tables += [nightly.run_nightly.fn(run, str(SECOND))]
+    tables += [nightly.measure_night(run, SECOND)]
     assert [run.settings.sweep.models for run in measured] == [["base"], ["base", NEWEST]]
     assert measured[1].settings.sweep.checkpoints[NEWEST] == str(left)
     assert len({table.parent for table in tables}) == 2, "other samples lie in another table"

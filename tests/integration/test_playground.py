@@ -22,7 +22,7 @@ from elastic_core.strategies import STRATEGIES, Generate, Sampling
 from elastic_core.strategies.reasonflux_zero import Templates
 from elastic_core.trajectory import Trajectory
 from flows.commands.playground import PlaygroundParameters
-from flows.commands.playground.choices import PageRequest, benchmarks
+from flows.commands.playground.choices import benchmarks
 from flows.commands.playground.session import Run, Session
 from flows.commands.playground.view import render
 from flows.runtime.models import Models, find_models
@@ -30,6 +30,8 @@ from flows.runtime.models import Models, find_models
 # An engine of its own; of what a reader sees, tests/e2e/test_playground_page.py asks every day.
 pytestmark = pytest.mark.slow
 
+LOOP = asyncio.Runner()
+"""The event loop of the page, in which its engines stay."""
 STRATEGY_NAMES = ("vanilla", "separate", "budget_forcing", "budget_forcing_wait1", "l1_exact")
 
 
@@ -48,21 +50,20 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
 
 @pytest.fixture(scope="module")
 def session(models: Models) -> Iterator[Session]:
-    with Session(models, PlaygroundParameters(run_seconds=300)) as session:
+    session = Session(models, PlaygroundParameters(run_seconds=1800))
+    with LOOP:
         yield session
+        for loaded in list(session.engines._loaded.values()):
+            LOOP.run(session.engines.drop(loaded))
 
 
-def asked(models: Models, budget: Budget, strategies: tuple[str, ...] = STRATEGY_NAMES, sample: int = 0) -> PageRequest:
-    return PageRequest(("base",), benchmarks(models.inputs)["miniature-hard, generated"][6], strategies, budget, sample)
+def asked(models: Models, budget: Budget, strategies: tuple[str, ...] = STRATEGY_NAMES, sample: int = 0) -> Run:
+    return Run(("base",), benchmarks(models.inputs)["miniature-hard, generated"][6], strategies, budget, sample)
 
 
-def performed(session: Session, what: PageRequest) -> Run:
-    async def perform() -> Run:
-        run = session.begin(what)
-        await session.call(session.perform(run))
-        return run
-
-    return asyncio.run(perform())
+def performed(session: Session, run: Run) -> Run:
+    LOOP.run(session.perform(run))
+    return run
 
 
 def trajectories(run: Run) -> dict[str, Trajectory]:
@@ -93,29 +94,26 @@ def test_streamed_tokens_are_the_completion_s(session: Session, models: Models) 
             assert tuple(token for part in streamed for token in part) == watched.tokens
             assert len(streamed) > len(watched.tokens) / 4, "they come as they are drawn"
 
-    asyncio.run(session.call(both_ways()))
+    LOOP.run(both_ways())
 
 
 def test_what_is_seen_on_the_way_is_what_comes(session: Session, models: Models) -> None:
-    """In the session's loop as the page looks at it, at every turn."""
+    """As the page looks at it, at every turn."""
 
     async def watch() -> tuple[Run, list[list[tuple[int, ...]]]]:
-        run = session.begin(asked(models, Budget(96, 32), ("separate", "budget_forcing", "vanilla"), sample=1))
+        run = asked(models, Budget(96, 32), ("separate", "budget_forcing", "vanilla"), sample=1)
         work = asyncio.ensure_future(session.perform(run))
         seen: list[list[tuple[int, ...]]] = [[] for _ in run.attempts]
         while not work.done():
-            await session._look(run)
             for attempt, views in zip(run.attempts, seen, strict=True):
+                attempt.look()
                 if attempt.state == "running" and attempt.trajectory is not None:
                     views.append(attempt.trajectory.response_ids)
             await asyncio.sleep(0.002)
         work.result()
         return run, seen
 
-    async def in_session() -> tuple[Run, list[list[tuple[int, ...]]]]:
-        return await session.call(watch())
-
-    run, seen = asyncio.run(in_session())
+    run, seen = LOOP.run(watch())
     for attempt, views in zip(run.attempts, seen, strict=True):
         assert attempt.trajectory is not None
         response = attempt.trajectory.response_ids
@@ -153,7 +151,7 @@ def test_budgets_hold_to_the_token_and_a_thought_is_what_it_is_alone(
         first[name].check(budget)
     first["vanilla"].check_total(budget.total)
     for name in ("separate", "budget_forcing"):
-        thought = asyncio.run(session.call(alone(name))).response_ids[: budget.think]
+        thought = LOOP.run(alone(name)).response_ids[: budget.think]
         assert first[name].response_ids[: len(thought)] == thought
     assert first["vanilla"].response_ids[: budget.think] == first["separate"].response_ids[: budget.think]
 
@@ -184,7 +182,7 @@ def test_what_cannot_run_is_said_beside_what_can(session: Session, models: Model
     run = performed(session, asked(models, Budget(2000, 32), ("separate", "unconstrained")))
     assert "do not fit the model's context of 1,024 tokens" in run.attempts[0].sentence
     assert run.attempts[1].state == "done"
-    assert "do not fit" in render(run, finished=True)
+    assert "do not fit" in render(run)
 
 
 @pytest.mark.parametrize("at_once", [pytest.param(1, marks=pytest.mark.slow), 2])
@@ -218,7 +216,7 @@ def test_thought_templates_guide_a_conversation_beside_the_others(session: Sessi
     guided = trajectories(run)["reasonflux_zero"].check(budget)
     assert {role for _, role in guided.turns} == {"navigator", "solver"}
     assert run.attempts[1].grade is not None
-    assert 'data-strategy="reasonflux_zero"' in render(run, finished=True)
+    assert 'data-strategy="reasonflux_zero"' in render(run)
 
 
 def test_templates_that_cannot_be_had_fail_their_strategy_alone(
@@ -236,13 +234,13 @@ def test_templates_that_cannot_be_had_fail_their_strategy_alone(
 
 def test_a_run_that_is_given_up_leaves_the_engine_free(session: Session, models: Models) -> None:
     async def give_up() -> None:
-        run = session.begin(asked(models, Budget(900, 32), ("unconstrained",), sample=3))
-        work = asyncio.ensure_future(session.call(session.perform(run)))
+        run = asked(models, Budget(900, 32), ("unconstrained",), sample=3)
+        work = asyncio.ensure_future(session.perform(run))
         await asyncio.sleep(0.3)
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
 
-    asyncio.run(give_up())
+    LOOP.run(give_up())
     assert performed(session, asked(models, Budget(4, 4), ("separate",))).attempts[0].state == "done"
 
 

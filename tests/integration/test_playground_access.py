@@ -39,19 +39,18 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
 def served(models: Models, **secret: str | None) -> Iterator[str]:
     """Address of a page that asks for the password or the token."""
     parameters = PlaygroundParameters(port=free_ports(1)[0])
-    with Session(models, parameters) as session:
-        app = application(session, secret.get("password"), secret.get("token"))
-        server = uvicorn.Server(uvicorn.Config(app, port=parameters.port, log_level="error"))
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve()))
-        thread.start()
-        try:
-            while not server.started:
-                assert thread.is_alive(), "the server ended"
-                thread.join(0.05)
-            yield f"http://127.0.0.1:{parameters.port}"
-        finally:
-            server.should_exit = True
-            thread.join()
+    app = application(Session(models, parameters), secret.get("password"), secret.get("token"))
+    server = uvicorn.Server(uvicorn.Config(app, port=parameters.port, log_level="error"))
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve()))
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive(), "the server ended"
+            thread.join(0.05)
+        yield f"http://127.0.0.1:{parameters.port}"
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 @pytest.fixture(scope="module")

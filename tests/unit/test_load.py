@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from elastic_core.engines.latency import Steps
 from elastic_core.serving.frontier import Point, allocate, frontier
 from elastic_core.serving.load import LATE, Controller, Goal
-from elastic_core.serving.simulation import Elastic, Fixed, Machine, Policy, Replay, Seen, arrivals, simulate
+from elastic_core.serving.simulation import Elastic, Fixed, Machine, Policy, Replay, arrivals, simulate
 
 THINK = [0, 64, 128, 192]
 POINTS = [
@@ -60,7 +60,7 @@ def test_a_frontier_needs_its_vertices_alone() -> None:
 
 def replayed(
     load: float, seconds: float, policy: Policy, burstiness: float = 1.0, seed: int = 0, before: float = 0.0
-) -> Seen:
+) -> np.recarray:
     """Of requests at `load` times what the engine answers at the largest budget, after so many seconds at a fifth."""
     full = 64 / STEPS.at(64) / POINTS[-1].tokens
     little, much = arrivals(0.2 * full, before, seed), arrivals(load * full, seconds, seed, burstiness)
@@ -69,7 +69,12 @@ def replayed(
     right = np.random.default_rng(seed).random((1000, 1)) < np.array([each.accuracy for each in POINTS])
     replay = Replay(np.array(THINK), lengths, right.astype(float), np.full(1000, 10))
     samples = np.random.default_rng(seed + 1).integers(1000, size=len(times))
-    return simulate(times, samples, replay, MACHINE, [policy]).after(before)
+    return after(before, simulate(times, samples, replay, MACHINE, [policy]))
+
+
+def after(warm: float, seen: np.recarray) -> np.recarray:
+    """Without what arrived in the first seconds."""
+    return seen[seen.arrived >= warm]
 
 
 def test_with_little_to_do_everybody_gets_what_was_asked_for() -> None:
@@ -81,8 +86,8 @@ def test_with_little_to_do_everybody_gets_what_was_asked_for() -> None:
 @pytest.mark.parametrize("burstiness", [1.0, 0.25])
 @pytest.mark.parametrize("load", [0.9, 1.5, 2.5])
 def test_the_goal_is_kept_where_a_fixed_budget_makes_a_queue(load: float, burstiness: float) -> None:
-    seen = replayed(load, 200, Elastic(Controller(GOAL, STEPS, 64), THINK), burstiness).after(60)
-    fixed = replayed(load, 200, Fixed(3), burstiness).after(60)
+    seen = after(60, replayed(load, 200, Elastic(Controller(GOAL, STEPS, 64), THINK), burstiness))
+    fixed = after(60, replayed(load, 200, Fixed(3), burstiness))
     in_time, in_time_fixed = seen.seconds <= 3.0, fixed.seconds <= 3.0
     assert (~in_time).mean() <= LATE
     assert (seen.score * in_time).mean() > (fixed.score * in_time_fixed).mean()
@@ -91,7 +96,7 @@ def test_the_goal_is_kept_where_a_fixed_budget_makes_a_queue(load: float, bursti
 
 def test_budgets_do_not_swing_under_a_steady_load() -> None:
     """Tokens given, averaged over a goal's time, have no period of too much and too little."""
-    seen = replayed(1.5, 400, Elastic(Controller(GOAL, STEPS, 64), THINK)).after(100)
+    seen = after(100, replayed(1.5, 400, Elastic(Controller(GOAL, STEPS, 64), THINK)))
     given = np.array([each.tokens for each in POINTS])[seen.place]
     windows = np.array([given[(seen.arrived >= at) & (seen.arrived < at + 3)].mean() for at in range(100, 400, 3)])
     noise = np.array([((seen.arrived >= at) & (seen.arrived < at + 3)).sum() for at in range(100, 400, 3)])
@@ -105,9 +110,9 @@ def test_budgets_do_not_swing_under_a_steady_load() -> None:
 @pytest.mark.parametrize("off", [0.6, 1.0, 1.6])
 def test_an_engine_that_was_timed_in_another_moment_is_known_soon(off: float) -> None:
     timed = Controller(GOAL, STEPS._replace(seconds=tuple(off * each for each in STEPS.seconds)), 64)
-    seen = replayed(0.9, 150, Elastic(timed, THINK)).after(60)
+    seen = after(60, replayed(0.9, 150, Elastic(timed, THINK)))
     assert timed.pace == pytest.approx(1 / off, rel=0.1)
-    known = replayed(0.9, 150, Elastic(Controller(GOAL, STEPS, 64), THINK)).after(60)
+    known = after(60, replayed(0.9, 150, Elastic(Controller(GOAL, STEPS, 64), THINK)))
     right, right_known = ((each.score * (each.seconds <= 3.0)).mean() for each in (seen, known))
     assert right == pytest.approx(right_known, abs=0.03)
 
@@ -136,15 +141,15 @@ def test_nearly_as_much_as_the_floor_takes_makes_no_queue_that_stays(before: flo
 @pytest.mark.parametrize("over", [1.1, 1.5])
 def test_beyond_the_floor_as_many_are_in_time_as_the_engine_answers(over: float) -> None:
     load = over * POINTS[-1].tokens / POINTS[0].tokens
-    seen = replayed(load, 60, Elastic(Controller(GOAL, STEPS, 64), THINK)).after(10)
+    seen = after(10, replayed(load, 60, Elastic(Controller(GOAL, STEPS, 64), THINK)))
     assert (seen.seconds <= 3.0).mean() > 0.9 / over
-    assert (replayed(load, 60, Fixed(0)).after(10).seconds <= 3.0).mean() < 0.5 / over
+    assert (after(10, replayed(load, 60, Fixed(0))).seconds <= 3.0).mean() < 0.5 / over
 
 
 def test_tokens_a_second_are_kept_too() -> None:
     limit = 0.6 * 64 / STEPS.at(64)
     goal = Goal(tuple(POINTS), tokens_per_second=limit)
-    seen = replayed(1.0, 300, Elastic(Controller(goal, STEPS, 64), THINK)).after(50)
+    seen = after(50, replayed(1.0, 300, Elastic(Controller(goal, STEPS, 64), THINK)))
     assert 0.85 * limit <= seen.tokens.sum() / 250 <= 1.05 * limit
 
 

@@ -277,10 +277,12 @@ class Letters:
 def shown(attempt: Attempt) -> str:
     loaded = Loaded("base", None, Letters(), MARKERS)  # type: ignore[arg-type]
     problem = Problem("b", "1", "<script>alert(1)</script>", "42", "math")
-    return render(
-        Run(choices.PageRequest(("base",), problem, ("separate",), attempt.budget, 0), [attempt], {"base": loaded}),
-        finished=True,
-    )
+    return rendered(Run(("base",), problem, ("separate",), attempt.budget, 0), [attempt], {"base": loaded})
+
+
+def rendered(run: Run, attempts: list[Attempt], loaded: dict[str, Loaded]) -> str:
+    run.attempts, run.loaded, run.finished = attempts, loaded, True
+    return render(run)
 
 
 def trajectory(*ids: int, forced: tuple[int, ...] = (), start: int | None = None) -> Trajectory:
@@ -363,8 +365,8 @@ def test_two_models_stand_beside_each_other_strategy_by_strategy() -> None:
         Attempt("trained", "separate", Budget(2, 8), "done", closed, Grade(1.0, GradeStatus.CORRECT, "42")),
     ]
     loaded = Loaded("base", None, Letters(), MARKERS)  # type: ignore[arg-type]
-    asked = choices.PageRequest(("base", "trained"), TAKEN, ("separate",), Budget(2, 8), 3)
-    page = Tags(render(Run(asked, attempts, {"base": loaded, "trained": loaded}), finished=True))
+    run = Run(("base", "trained"), TAKEN, ("separate",), Budget(2, 8), 3)
+    page = Tags(rendered(run, attempts, {"base": loaded, "trained": loaded}))
     told = page.text
     assert TAKEN.question in told and "aime 7 · budget 2+8 · sample 3" in told
     base, trained = told.index("base · separate"), told.index("trained · separate")
@@ -373,10 +375,10 @@ def test_two_models_stand_beside_each_other_strategy_by_strategy() -> None:
 
 def test_what_has_not_begun_says_what_it_waits_for_or_why_it_cannot() -> None:
     loaded = Loaded("base", None, Letters(), MARKERS)  # type: ignore[arg-type]
-    attempts = [Attempt(model, "separate", Budget(2, 8)) for model in ("base", "trained")]
-    asked = choices.PageRequest(("base", "trained"), TAKEN, ("separate",), Budget(2, 8), 0)
-    assert "the engine of base and trained" in render(Run(asked, attempts), finished=False)
-    told = Tags(render(Run(asked, attempts, {"base": loaded}), finished=False)).text
+    run = Run(("base", "trained"), TAKEN, ("separate",), Budget(2, 8), 0)
+    assert "the engine of base and trained" in render(run)
+    run.loaded["base"] = loaded
+    told = Tags(render(run)).text
     assert "the engine of trained" in told and "the engine of base" not in told and "waiting" in told
     refused = shown(Attempt("base", "l1_exact", Budget(None, 8), "failed", sentence="it needs a limited budget"))
     assert "it needs a limited budget" in refused and "waiting" not in refused

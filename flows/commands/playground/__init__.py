@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from elastic_core.errors import UserError
 from elastic_core.system.network import is_loopback, reachable, require_free_port
@@ -50,8 +50,7 @@ _HEADERS = {
 }
 _FILES = ("upload", "file=", "file/", "proxy=", "stream/", "process_recording")
 """Where gradio takes files, gives them, and fetches them from elsewhere."""
-_FAREWELL_SECONDS = 2
-"""Until open pages, each of which holds a connection, and an engine that holds its thread are left."""
+_FAREWELL_SECONDS = 2  # Until open pages, each of which holds a connection, are left.
 
 
 @dataclass(frozen=True)
@@ -89,19 +88,12 @@ def run(parameters: PlaygroundParameters, password_file: Path | None, **asked: A
 
     found = find_models(**asked)
     log = runs_directory() / found.settings.preset / "playground.log"
-    with quiet(log), Session(found, parameters) as session:
-
-        def leave(*_: object) -> NoReturn:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, signal.SIG_IGN)
-            session.end(_FAREWELL_SECONDS)
-            end_family()
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            # A module that is being imported may swallow KeyboardInterrupt. Uvicorn, once it runs, ends open requests
-            # first and then hands the signal on.
-            signal.signal(number, leave)
-        session.preload(found.first)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # A module that is being imported may swallow KeyboardInterrupt. Uvicorn, once it runs, ends open requests first
+        # and then hands the signal on.
+        signal.signal(number, lambda *_: end_family())
+    with quiet(log):
+        session = Session(found, parameters)
         token = None if password else secrets.token_urlsafe(32)
         config = uvicorn.Config(
             application(session, password, token),
@@ -112,10 +104,14 @@ def run(parameters: PlaygroundParameters, password_file: Path | None, **asked: A
             server_header=False,
             timeout_graceful_shutdown=_FAREWELL_SECONDS,
         )
+
+        async def serve() -> None:
+            await asyncio.gather(uvicorn.Server(config).serve(), session.engines.preload(found.first))
+
         address = f"http://{reachable(parameters.host)}:{parameters.port}/"
         login = f"{address}{token}/" if token else f"{address} (user {USER}, password as given)"
         print_result(f"playground: {login}; Ctrl-C stops it; log: {log}")
-        asyncio.run(uvicorn.Server(config).serve())
+        asyncio.run(serve())
 
 
 def application(session: Session, password: str | None, token: str | None) -> Guard:

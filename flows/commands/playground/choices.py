@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from elastic_core.budget import Budget
@@ -31,17 +30,6 @@ _STRATEGY_LABELS = {
     REASONFLUX_ZERO: "thought templates (ReasonFlux-Zero)",
 }
 MAX_SAMPLE = 2**31 - 1
-
-
-@dataclass(frozen=True)
-class PageRequest:
-    """One run of the page. A problem without a truth is not graded."""
-
-    models: tuple[str, ...]
-    problem: Problem
-    strategies: tuple[str, ...]
-    budget: Budget
-    sample: int
 
 
 def benchmarks(inputs: Inputs) -> dict[str, list[Problem]]:

@@ -11,23 +11,8 @@ import gradio as gr
 from elastic_core.errors import UserError
 from elastic_core.serving.levels import EFFORTS
 from flows.commands.answer import STRATEGY_NAMES
-from flows.commands.playground.choices import (
-    FIRST_STRATEGIES,
-    MAX_SAMPLE,
-    PageRequest,
-    benchmarks,
-    edited,
-    largest_budget,
-    read_budget,
-    read_level,
-    read_names,
-    read_problem,
-    read_whole,
-    shown_reference,
-    strategy_label,
-    taken_problem,
-)
-from flows.commands.playground.session import Session
+from flows.commands.playground import choices
+from flows.commands.playground.session import Run, Session
 from flows.commands.playground.view import message, render
 
 _log = logging.getLogger(__name__)
@@ -43,12 +28,12 @@ Taken = tuple[str, int] | None  # Benchmark and number of the problem that was t
 def build(session: Session) -> gr.Blocks:
     """The page of a session; `gr.mount_gradio_app` serves it."""
     models, parameters = session.models, session.parameters
-    budget, largest = models.budget, largest_budget(models)
-    problems = benchmarks(models.inputs)
+    budget, largest = models.budget, choices.largest_budget(models)
+    problems = choices.benchmarks(models.inputs)
 
     def take(benchmark: str, number: Any) -> tuple[str, str, Taken]:
-        problem = taken_problem(problems[benchmark], number)
-        return problem.question, shown_reference(problem), (benchmark, int(number))
+        problem = choices.taken_problem(problems[benchmark], number)
+        return problem.question, choices.shown_reference(problem), (benchmark, int(number))
 
     first = take(next(iter(problems)), 1) if problems else ("", "", None)
     with gr.Blocks(title=_TITLE, analytics_enabled=False, fill_width=True) as page:
@@ -58,7 +43,7 @@ def build(session: Session) -> gr.Blocks:
             with gr.Column(scale=1, min_width=300):
                 chosen = gr.Dropdown(
                     [(models.label(name), name) for name in models.directories],
-                    value=session.engines.batches(models.first)[0],
+                    value=session.engines.together(models.first),
                     multiselect=True,
                     label="Models",
                 )
@@ -72,8 +57,8 @@ def build(session: Session) -> gr.Blocks:
                     first[1], label="Reference answer, if known", max_length=parameters.max_reference
                 )
                 strategies = gr.Dropdown(
-                    [(strategy_label(name), name) for name in STRATEGY_NAMES],
-                    value=list(FIRST_STRATEGIES),
+                    [(choices.strategy_label(name), name) for name in STRATEGY_NAMES],
+                    value=list(choices.FIRST_STRATEGIES),
                     multiselect=True,
                     label="Strategies",
                 )
@@ -102,17 +87,16 @@ def build(session: Session) -> gr.Blocks:
             """The page's right side, again and again until the run is over. Every failure becomes a sentence."""
             *limits, sample = numbers
             try:
-                problem = taken_problem(problems[place[0]], place[1]) if place else None
-                asked = PageRequest(
-                    read_names(names, models.directories, "model"),
-                    read_problem(text, answer, problem, parameters),
-                    read_names(strategies, STRATEGY_NAMES, "strategy"),
-                    read_budget(*limits),
-                    read_whole(sample, "the sample", 0, MAX_SAMPLE),
+                problem = choices.taken_problem(problems[place[0]], place[1]) if place else None
+                run = Run(
+                    choices.read_names(names, models.directories, "model"),
+                    choices.read_problem(text, answer, problem, parameters),
+                    choices.read_names(strategies, STRATEGY_NAMES, "strategy"),
+                    choices.read_budget(*limits),
+                    choices.read_whole(sample, "the sample", 0, choices.MAX_SAMPLE),
                 )
-                run = session.begin(asked)
-                async for finished in session.follow(run):
-                    yield render(run, finished)
+                async for _ in session.follow(run):
+                    yield render(run)
             except UserError as error:
                 yield message(str(error), "error")
             except Exception:
@@ -127,7 +111,7 @@ def build(session: Session) -> gr.Blocks:
 
         async def run_level(level: Any, *values: Any) -> AsyncIterator[dict[Any, Any]]:
             try:
-                found = read_level(level, read_names(values[0], models.directories, "model"), models)
+                found = choices.read_level(level, choices.read_names(values[0], models.directories, "model"), models)
             except UserError as error:
                 yield {effort: None, shown: message(str(error), "error")}
                 return
@@ -174,7 +158,7 @@ def build(session: Session) -> gr.Blocks:
             def edit(asked: Any, known: Any, place: Taken) -> tuple[Any, Any]:
                 if place is None:
                     return gr.skip(), gr.skip()
-                unchanged, left = edited(asked, known, taken_problem(problems[place[0]], place[1]))
+                unchanged, left = choices.edited(asked, known, choices.taken_problem(problems[place[0]], place[1]))
                 return left, place[1] if unchanged else None
 
             taking = [question, reference, taken, shown]

@@ -1,39 +1,36 @@
-"""The engines of the page's models, and runs on them.
+"""The engines of the page's models, and runs on them, in the event loop of the page.
 
-They have an event loop and thread of their own: an engine that starts holds its loop for half a minute. Two engines run
-at once where they fit into memory, else one after the other.
+Two engines run at once where they fit into memory, else one after the other.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
 
 import psutil
 
+from elastic_core.budget import Budget
+from elastic_core.data.problems import Problem
 from elastic_core.engines.base import EngineLost
 from elastic_core.engines.parameters import DEFAULT_CPU_CACHE_GIB, EngineParameters
 from elastic_core.errors import UserError
 from elastic_core.sweep.grid import UNLIMITED_BUDGET
 from elastic_core.system.accelerators import installed_gpus
-from flows.commands.answer import UPDATE_SECONDS, Attempt, Loaded, Thought, load, lost
+from flows.commands.answer import Attempt, Loaded, Thought, followed, load, lost
 from flows.commands.doctor.machine import GIB, cgroup_memory_limit
 from flows.commands.playground import PlaygroundParameters
-from flows.commands.playground.choices import PageRequest
 from flows.runtime.models import Models
 
-REMEMBERED = 16  # Thoughts that are kept to be cut elsewhere.
+REMEMBERED = 16  # Thoughts that are kept.
 _MOST_ENGINES = 2  # Base and trained.
 _PROCESS_GIB = 2.0
 """Of an engine's process, beside weights and cache: of a small model both together were 1.9 GiB at most on a CPU."""
-
-Result = TypeVar("Result")
 
 
 class Engines:
@@ -42,63 +39,61 @@ class Engines:
     def __init__(self, models: Models) -> None:
         self._models = models
         parameters = models.settings.engine
-        directories = models.directories.items()
-        needed = [memory_needed(parameters, path) for name, path in directories if name not in models.endpoints]
-        self.at_once = num_engines(needed, memory_for_engines(parameters)) if len(needed) > 1 else 1
+        needed = [memory_needed(parameters, models.directories[name]) for name in self._local(models.directories)]
+        self.at_once = engines_that_fit(needed, parameters) if len(needed) > 1 else 1
         self._loaded: OrderedDict[str, Loaded] = OrderedDict()
         self._starting = asyncio.Lock()
         self._idle = asyncio.Event()
 
-    def batches(self, models: Sequence[str]) -> list[list[str]]:
-        """The models in groups that can answer at the same time; those that are loaded come first."""
-        behind = [model for model in models if model in self._models.endpoints]
-        here = sorted((model for model in models if model not in behind), key=lambda model: model not in self._loaded)
-        first, *rest = [here[i : i + self.at_once] for i in range(0, len(here), self.at_once)] or [[]]
-        return [behind + first, *rest]
+    def together(self, models: Sequence[str]) -> list[str]:
+        """The first of the models that can answer at the same time."""
+        waiting = self._local(models)[self.at_once :]
+        return [model for model in models if model not in waiting]
+
+    def loaded_first(self, models: Sequence[str]) -> list[str]:
+        """The models in the order in which a run should ask for them: no engine ends that the run needs itself."""
+        return sorted(models, key=lambda model: model not in self._loaded)
 
     @asynccontextmanager
-    async def using(self, batch: Sequence[str]) -> AsyncIterator[tuple[dict[str, Loaded], dict[str, str]]]:
-        """Of one of the `batches` the models that answer, and why others do not. A run waits until the engines in its
-        way are idle, and later runs wait behind it: a batch is taken in one go: no two runs wait for each other."""
-        ready: dict[str, Loaded] = {}
-        refused: dict[str, str] = {}
+    async def using(self, model: str) -> AsyncIterator[Loaded]:
+        """Keep a model loaded. Where there is no room for its engine, wait until another one is idle; later callers
+        wait behind. A caller that has an engine waits for no other one, so all get their turn. UserError when it cannot
+        be loaded."""
+        async with self._starting:
+            if model not in self._loaded:
+                if model in self._local([model]):
+                    await self._make_room()
+                self._loaded[model] = await self._load(model)
+            self._loaded.move_to_end(model)
+            loaded = self._loaded[model]
+            loaded.users += 1
         try:
-            async with self._starting:
-                for model in batch:
-                    try:
-                        ready[model] = await self._get(model, batch)
-                        ready[model].users += 1
-                    except UserError as error:
-                        refused[model] = str(error)
-            yield ready, refused
+            yield loaded
         finally:
-            for loaded in ready.values():
-                loaded.users -= 1
+            loaded.users -= 1
             self._idle.set()
 
+    async def preload(self, models: Sequence[str]) -> None:
+        """Start the engines of the first of these models. A failure is raised to the runs that use them."""
+        for model in self.together(models):
+            with suppress(UserError):
+                async with self.using(model):
+                    pass
+
     async def drop(self, loaded: Loaded) -> None:
+        """End an engine; the next who needs the model gets a new one."""
         if self._loaded.get(loaded.name) is loaded:
             del self._loaded[loaded.name]
             await loaded.resources.aclose()
 
-    async def aclose(self) -> None:
-        for loaded in list(self._loaded.values()):
-            await self.drop(loaded)
+    def _local(self, models: Iterable[str]) -> list[str]:
+        return [model for model in models if model not in self._models.endpoints]
 
-    async def _get(self, model: str, batch: Sequence[str]) -> Loaded:
-        if model not in self._loaded:
-            if model not in self._models.endpoints:
-                await self._make_room(batch)
-            self._loaded[model] = await self._load(model)
-        self._loaded.move_to_end(model)
-        return self._loaded[model]
-
-    async def _make_room(self, batch: Sequence[str]) -> None:
+    async def _make_room(self) -> None:
         """For one more engine: those used longest ago end first."""
-        while len(here := [name for name in self._loaded if name not in self._models.endpoints]) >= self.at_once:
-            idle = [name for name in here if name not in batch and not self._loaded[name].users]
-            if idle:
-                await self.drop(self._loaded[idle[0]])
+        while len(here := self._local(self._loaded)) >= self.at_once:
+            if idle := [self._loaded[model] for model in here if not self._loaded[model].users]:
+                await self.drop(idle[0])
             else:
                 self._idle.clear()
                 await self._idle.wait()
@@ -119,33 +114,44 @@ def memory_needed(parameters: EngineParameters, model: Path) -> float:
     return weights + cache + _PROCESS_GIB * GIB
 
 
-def memory_for_engines(parameters: EngineParameters) -> float:
-    """Bytes of one device that engines may take together."""
+def engines_that_fit(needed: Sequence[float], parameters: EngineParameters) -> int:
+    """How many engines of so many bytes always fit on a device, each with the same share; always one."""
     if parameters.device == "cuda":
-        return min((gpu.total for gpu in installed_gpus()), default=0) * parameters.gpu_memory_utilization
-    available = psutil.virtual_memory().available
-    return min(available, cgroup_memory_limit() or available)
-
-
-def num_engines(needed: Sequence[float], room: float) -> int:
-    """How many always fit, each with the same share: `needed` and `room` are bytes."""
+        room = min((gpu.total for gpu in installed_gpus()), default=0) * parameters.gpu_memory_utilization
+    else:
+        available = psutil.virtual_memory().available
+        room = min(available, cgroup_memory_limit() or available)
     return max(1, min(_MOST_ENGINES, int(room // max(needed))))
 
 
 @dataclass
 class Run:
-    """A request and its answers by strategy and model, the models that answered, and the tokens that engines generated
-    and that an earlier thought answered."""
+    """A problem that strategies answer by models under a budget; one without a truth is not graded.
 
-    asked: PageRequest
-    attempts: list[Attempt]
-    loaded: dict[str, Loaded] = field(default_factory=dict)
-    generated: int = 0
-    reused: int = 0
+    Attributes:
+        attempts: the answers, by strategy and model.
+        loaded: the models that answered.
+        generated, reused: tokens that engines generated, and that an earlier thought answered.
+    """
+
+    models: tuple[str, ...]
+    problem: Problem
+    strategies: tuple[str, ...]
+    budget: Budget
+    sample: int
+    attempts: list[Attempt] = field(init=False)
+    loaded: dict[str, Loaded] = field(init=False, default_factory=dict)
+    generated: int = field(init=False, default=0)
+    reused: int = field(init=False, default=0)
+    finished: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        budgets = {name: UNLIMITED_BUDGET if name == "unconstrained" else self.budget for name in self.strategies}
+        self.attempts = [Attempt(model, name, budgets[name]) for name in self.strategies for model in self.models]
 
     def fail(self, model: str, sentence: str) -> None:
         """The model gives no further answers. Raises UserError when it is the only one."""
-        if len(self.asked.models) == 1:
+        if len(self.models) == 1:
             raise UserError(sentence)
         for attempt in self.attempts:
             if attempt.model == model and attempt.state != "done":
@@ -153,119 +159,52 @@ class Run:
 
 
 class Session:
-    """Use as a context manager; other threads call `call`."""
+    """Runs on the engines, and the thoughts of earlier ones, to be cut elsewhere."""
 
     def __init__(self, models: Models, parameters: PlaygroundParameters) -> None:
         self.models, self.parameters = models, parameters
         self.engines = Engines(models)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="playground-engine", daemon=True)
-        self._thoughts: OrderedDict[tuple[Any, ...], Thought] = OrderedDict()
+        # By model, problem and sample.
+        self._thought = lru_cache(REMEMBERED)(lambda *of: Thought())
 
-    def __enter__(self) -> Session:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
-
-    def end(self, seconds: float | None = None) -> None:
-        """Stop runs and engines; None waits for as long as that takes. A starting engine may hold the loop for longer
-        and cannot be interrupted: it is left."""
-        if self._loop.is_closed():
-            return
-        closing = asyncio.run_coroutine_threadsafe(self._close(), self._loop)
-        try:
-            closing.result(seconds)
-        except TimeoutError:
-            return
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    async def call(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """A coroutine's result, run in the session's loop and cancelled with its caller."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
-
-    def begin(self, asked: PageRequest) -> Run:
-        attempts = [
-            Attempt(model, strategy, UNLIMITED_BUDGET if strategy == "unconstrained" else asked.budget)
-            for strategy in asked.strategies
-            for model in asked.models
-        ]
-        return Run(asked, attempts)
+    def follow(self, run: Run) -> AsyncIterator[None]:
+        """Perform the run, and yield at each update of its attempts and at the end. It is cancelled with its caller,
+        and raises as `perform`."""
+        return followed(self.perform(run), run.attempts)
 
     async def perform(self, run: Run) -> None:
         """Answer and grade, to the end. Raises UserError when the run came to nothing."""
         try:
             async with asyncio.timeout(self.parameters.run_seconds):
-                for batch in self.engines.batches(run.asked.models):
-                    async with self.engines.using(batch) as (loaded, refused):
-                        run.loaded |= loaded
-                        for model, sentence in refused.items():
-                            run.fail(model, sentence)
-                        await asyncio.gather(*(self._answer(run, each) for each in loaded.values()))
+                await asyncio.gather(*(self._answer(run, each) for each in self.engines.loaded_first(run.models)))
+            run.finished = True
         except TimeoutError:
             raise UserError(f"stopped after {self.parameters.run_seconds:g} s; ask for smaller budgets") from None
 
-    async def follow(self, run: Run) -> AsyncIterator[bool]:
-        """Perform the run, from another thread's loop, and yield False at each update of its attempts, True at the end.
-        It is cancelled with its caller, and raises as `perform`."""
-        work = asyncio.ensure_future(self.call(self.perform(run)))
+    async def _answer(self, run: Run, model: str) -> None:
         try:
-            while not (await asyncio.wait({work}, timeout=UPDATE_SECONDS))[0]:
-                if run.loaded:  # Before that the session's loop may be busy with an engine that starts.
-                    await self.call(self._look(run))
-                yield False
-            work.result()
-            yield True
-        finally:
-            work.cancel()
+            async with self.engines.using(model) as loaded:
+                run.loaded[model] = loaded
+                await self._draw(run, loaded)
+        except UserError as error:
+            run.fail(model, str(error))
 
-    async def _look(self, run: Run) -> None:
-        for attempt in run.attempts:
-            attempt.look()
-
-    def preload(self, models: Sequence[str]) -> None:
-        """Begin to start the models' engines. A failure is raised to the runs that use them."""
-
-        async def start() -> None:
-            async with self.engines.using(self.engines.batches(models)[0]):
-                pass
-
-        asyncio.run_coroutine_threadsafe(start(), self._loop)
-
-    async def _answer(self, run: Run, loaded: Loaded) -> None:
-        thought = self._thought(run.asked, loaded)
-        before = thought.memo.counts.generated, thought.memo.counts.reused
-        try:
-            async with asyncio.TaskGroup() as group:
-                for attempt in run.attempts:
-                    if attempt.model == loaded.name:
-                        answer = attempt.answer(run.asked.problem, run.asked.sample, loaded, thought, self.models)
-                        group.create_task(answer)
-        except ExceptionGroup as errors:  # It cancelled the others.
-            (error, *_) = errors.exceptions
-            if not isinstance(error, EngineLost):
-                raise error from None
-            await self.engines.drop(loaded)
-            run.fail(loaded.name, lost(error))
-        run.generated += thought.memo.counts.generated - before[0]
-        run.reused += thought.memo.counts.reused - before[1]
-
-    def _thought(self, asked: PageRequest, loaded: Loaded) -> Thought:
-        """The memo of the sample's earlier runs, on the present engine."""
-        key = (loaded.name, asked.problem.benchmark, asked.problem.id, asked.problem.question, asked.sample)
-        thought = self._thoughts.setdefault(key, Thought(loaded.engine))
-        self._thoughts.move_to_end(key)
-        while len(self._thoughts) > REMEMBERED:
-            self._thoughts.popitem(last=False)
-        thought.engine = loaded.engine
-        return thought
-
-    async def _close(self) -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        await self.engines.aclose()
+    async def _draw(self, run: Run, loaded: Loaded) -> None:
+        """A model's answers, by one thought. Raises UserError when its engine is lost."""
+        problem = run.problem
+        thought = self._thought(loaded.name, problem.benchmark, problem.id, problem.question, run.sample)
+        thought.engine = loaded.engine  # Its memo may be of an earlier run, and that run's engine gone.
+        before = replace(thought.memo.counts)
+        answers = [
+            attempt.answer(problem, run.sample, loaded, thought, self.models)
+            for attempt in run.attempts
+            if attempt.model == loaded.name
+        ]
+        for error in await asyncio.gather(*answers, return_exceptions=True):
+            if isinstance(error, EngineLost):
+                await self.engines.drop(loaded)
+                raise UserError(lost(error))
+            if error is not None:
+                raise error
+        run.generated += thought.memo.counts.generated - before.generated
+        run.reused += thought.memo.counts.reused - before.reused

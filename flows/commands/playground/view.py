@@ -41,12 +41,12 @@ def message(sentence: str, kind: str = "note") -> str:
     return f'<div class="pg-message pg-{kind}" role="{role}">{escape(sentence)}</div>'
 
 
-def render(run: Run, finished: bool) -> str:
+def render(run: Run) -> str:
     """Every attempt side by side, its bar on the scale of the longest; of several models a line for each strategy."""
     if not run.loaded and all(attempt.state == "waiting" for attempt in run.attempts):
-        names = " and ".join(run.asked.models)
+        names = " and ".join(run.models)
         return message(f"waiting for the engine of {names}; it takes half a minute to start")
-    problem, question = run.asked.problem, " ".join(run.asked.problem.question.split())
+    problem, question = run.problem, " ".join(run.problem.question.split())
     lengths = [len(attempt.trajectory.response_ids) for attempt in run.attempts if attempt.trajectory]
     scale = max(1, *lengths, *(_limit(attempt) or 0 for attempt in run.attempts))
     return _RUN.render(
@@ -55,7 +55,6 @@ def render(run: Run, finished: bool) -> str:
         name="your problem" if problem.benchmark == TYPED else f"{problem.benchmark} {problem.id}",
         cards=[_card(attempt, run) for attempt in run.attempts],
         scale=scale,
-        finished=finished,
         cut=CUT,
         of=of,
     )
@@ -70,7 +69,7 @@ def _card(attempt: Attempt, run: Run) -> dict[str, Any]:
     name, trajectory, loaded = strategy_label(attempt.strategy), attempt.trajectory, run.loaded.get(attempt.model)
     card = {
         "attempt": attempt,
-        "title": f"{attempt.model} · {name}" if len(run.asked.models) > 1 else name,
+        "title": f"{attempt.model} · {name}" if len(run.models) > 1 else name,
         "badges": _badges(attempt),
     }
     if trajectory is None or loaded is None:

@@ -12,23 +12,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from elastic_core.errors import UserError
 from elastic_core.system.network import bypass_proxies, reachable, require_free_port
 from elastic_core.system.processes import PYTHON
-from elastic_core.system.retry import wait_until
 from flows import presets
 from flows.commands.options import recall
 from flows.commands.services.deployments import WORK_POOL, register
-from flows.commands.services.supervisor import Service, Supervisor, tail
+from flows.commands.services.supervisor import Service, Supervisor
 from flows.runtime.environment import (
     NO_OTHER_PAGES,
     RUNS_VARIABLE,
@@ -45,11 +44,9 @@ if TYPE_CHECKING:
     import httpx
     from sqlalchemy.engine import URL
 
+_NOTE = "mlflow.note.content"  # MLflow's tag with the description of a run.
 _DATABASES = ("prefect", "mlflow")
 """Of the PostgreSQL server: one each, as both would call a table `alembic_version`."""
-_START_SECONDS = 180  # How long a service may take until it answers.
-_MOST_MODELS = 10  # Lines of a chart.
-_FIRST = "separate"  # The strategy whose chart is shown, where it was measured.
 
 
 @dataclass(frozen=True)
@@ -90,11 +87,12 @@ def up(parameters: ServicesParameters) -> None:
     project = parameters.project.resolve()
     if not (project / "prefect.yaml").is_file():
         raise UserError(f"{project} has no prefect.yaml; run `elastic up` in the directory of the repository")
-    server = None if parameters.database is None else database_server(parameters.database)
-    if server:
+    database = None if parameters.database is None else database_server(parameters.database)
+    if database:
         import psycopg2
 
-        login = {"host": server.host, "port": server.port, "user": server.username, "password": server.password}
+        login = {"host": database.host, "port": database.port}
+        login |= {"user": database.username, "password": database.password}
         for name in _DATABASES:
             try:
                 psycopg2.connect(**login, dbname=name, connect_timeout=10).close()
@@ -107,14 +105,19 @@ def up(parameters: ServicesParameters) -> None:
     for private in (parameters.runs, directory):
         private.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.chmod(0o700)
-    planned = plan(parameters, read_variables(parameters.clients), server)
+    planned = plan(parameters, read_variables(parameters.clients), database)
     for service in planned.services:
         if service.port:
             require_free_port(parameters.host, service.port, service.name)
     write_variables(parameters.clients, planned.clients)
-    supervisor = Supervisor(planned.services, planned.environment, directory, project)
-    try:
-        _start(supervisor, planned, project)
+    *servers, worker = planned.services  # Each needs the ones before, and the worker the deployments.
+    with Supervisor(planned.services, planned.environment, directory, project) as supervisor:
+        supervisor.start(*servers)
+        for server in servers:
+            click.echo(f"{server.name:10} {server.address}  log: {supervisor.logs[server.name]}")
+        register(project, {**os.environ, **planned.environment})
+        supervisor.start(worker)
+        click.echo(f"{worker.name:10} serves work pool {WORK_POOL}  log: {supervisor.logs[worker.name]}")
         for what, address in links({**os.environ, **planned.clients}, parameters.runs.resolve()):
             click.echo(f"{what}: {address}")
         click.echo(f"passwords: {parameters.clients}; in a shell: set -a; . {parameters.clients}; set +a")
@@ -122,8 +125,6 @@ def up(parameters: ServicesParameters) -> None:
         while True:
             time.sleep(1)
             supervisor.check()
-    finally:
-        supervisor.stop()
 
 
 def plan(parameters: ServicesParameters, held: Mapping[str, str], database: URL | None = None) -> Plan:
@@ -224,26 +225,6 @@ def _mlflow(parameters: ServicesParameters, held: Mapping[str, str], database: U
     return Plan([Service("mlflow", command, port, address, f"{address}/health")], environment, clients)
 
 
-def _start(supervisor: Supervisor, planned: Plan, project: Path) -> None:
-    """Servers, deployments, worker, in this order: each needs the ones before."""
-    *servers, worker = planned.services
-    _wait(supervisor.ready, "supervisord", supervisor.log)
-    for server in servers:
-        supervisor.start(server.name)
-    for server in servers:
-        log = supervisor.logs[server.name]
-        _wait(partial(supervisor.is_up, server), f"{server.name} at {server.address}", log)
-        click.echo(f"{server.name:10} {server.address}  log: {log}")
-    register(project, {**os.environ, **planned.environment})
-    supervisor.start(worker.name)
-    click.echo(f"{worker.name:10} serves work pool {WORK_POOL}  log: {supervisor.logs[worker.name]}")
-
-
-def _wait(condition: Callable[[], bool], what: str, log: Path) -> None:
-    if not wait_until(condition, _START_SECONDS, every=0.2):
-        raise UserError(f"no answer within {_START_SECONDS} s from {what}{tail(log)}")
-
-
 def links(variables: Mapping[str, str], runs: Path) -> Iterator[tuple[str, str]]:
     """Titles and addresses of the last run's pages: MLflow's chart of accuracy over tokens, and the report. `variables`
     is the environment of MLflow's clients."""
@@ -259,7 +240,9 @@ def links(variables: Mapping[str, str], runs: Path) -> Iterator[tuple[str, str]]
 
     with (
         contextlib.suppress(httpx.HTTPError),  # The services run without it.
-        httpx.Client(base_url=address, auth=(user, password), trust_env=False, timeout=30) as server,
+        httpx.Client(
+            base_url=f"{address}/api/2.0/mlflow/", auth=(user, password), trust_env=False, timeout=30
+        ) as server,
     ):
         if (page := _chart(server, preset)) is not None:
             yield f"accuracy over tokens of {preset}", f"{address}/{page}"
@@ -269,27 +252,11 @@ def links(variables: Mapping[str, str], runs: Path) -> Iterator[tuple[str, str]]
 
 
 def _chart(server: httpx.Client, preset: str) -> str | None:
-    from tasks.records.mlflow_tracker import chart
-
-    found = server.get("/api/2.0/mlflow/experiments/get-by-name", params={"experiment_name": preset})
-    if found.status_code != 200:
-        return None
-    experiment = found.json()["experiment"]["experiment_id"]
-    sweeps = _runs(server, experiment, "tags.stage = 'sweep'", 1)
-    if not sweeps:
-        return None
-    parent = sweeps[0]["info"]["run_id"]
-    curves = _runs(server, experiment, f"tags.stage = 'curve' and tags.`mlflow.parentRunId` = '{parent}'", _MOST_MODELS)
-    metrics = sorted(
-        {metric["key"] for run in curves for metric in run["data"].get("metrics", ())},
-        key=lambda name: (not name.endswith(f"/{_FIRST}"), name),
-    )
-    return chart(experiment, [run["info"]["run_id"] for run in curves], metrics[0]) if metrics else None
-
-
-def _runs(server: httpx.Client, experiment: str, which: str, most: int) -> list[dict[str, Any]]:
-    order = ["attributes.start_time DESC"]
-    wanted = {"experiment_ids": [experiment], "filter": which, "max_results": most, "order_by": order}
-    answer = server.post("/api/2.0/mlflow/runs/search", json=wanted)
-    answer.raise_for_status()
-    return list(answer.json().get("runs", ()))
+    """The first chart in the description of the preset's newest sweep. HTTPError where MLflow has no such preset."""
+    found = server.get("experiments/get-by-name", params={"experiment_name": preset}).raise_for_status().json()
+    newest = {"filter": "tags.stage = 'sweep'", "order_by": ["attributes.start_time DESC"], "max_results": 1}
+    wanted = {"experiment_ids": [found["experiment"]["experiment_id"]], **newest}
+    sweeps = server.post("runs/search", json=wanted).raise_for_status().json().get("runs", ())
+    notes = [tag["value"] for run in sweeps for tag in run["data"]["tags"] if tag["key"] == _NOTE]
+    chart = re.search(r"\((#/metric\?[^)]+)\)", " ".join(notes))
+    return chart and chart[1]

@@ -8,18 +8,20 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil
 from jinja2 import Environment, StrictUndefined
 
 from elastic_core.errors import UserError
 from elastic_core.system.network import answers
-from elastic_core.system.processes import PYTHON, end_with_parent, kill
+from elastic_core.system.processes import PYTHON, end_with_parent
+from elastic_core.system.retry import wait_until
 
 _CONFIGURATION = Path(__file__).with_name("supervisord.conf.j2")
+_START_SECONDS = 180  # How long a service may take until it answers.
 _STOP_SECONDS = 30
 """How long a service may take to end by itself before it is killed. A worker tells the server about its runs."""
 
@@ -38,7 +40,7 @@ class Service(NamedTuple):
 class Supervisor:
     """A supervisord over services, in the order they need each other, with variables beside the user's environment, a
     directory of configuration and logs, and a working directory. It takes calls through a socket that only this user
-    can open; `start` starts a service."""
+    can open. On leaving its context all services end."""
 
     def __init__(
         self, services: Sequence[Service], environment: Mapping[str, str], directory: Path, working_directory: Path
@@ -59,6 +61,16 @@ class Supervisor:
             preexec_fn=end_with_parent,
         )
 
+    def __enter__(self) -> Supervisor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the services, the worker first. `attended` kills every process that they leave running."""
+        self._process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_STOP_SECONDS + 10)
+        shutil.rmtree(self._control, ignore_errors=True)
+
     def call(self, method: str, *arguments: Any) -> Any:
         """One of supervisord's XML-RPC methods; OSError while it is not there."""
         from xmlrpc.client import ServerProxy
@@ -69,7 +81,25 @@ class Supervisor:
         with ServerProxy("http://localhost", transport=SupervisorTransport(serverurl=socket)) as proxy:
             return getattr(proxy.supervisor, method)(*arguments)
 
-    def ready(self) -> bool:
+    def start(self, *services: Service) -> None:
+        """Start services, all together, and wait until each answers. UserError when one does not."""
+        self._wait(self._takes_calls, "supervisord", self.log)
+        for service in services:
+            self.call("startProcess", service.name, False)
+        for service in filter(lambda each: each.health, services):
+            what, log = f"{service.name} at {service.address}", self.logs[service.name]
+            self._wait(partial(self._is_up, service), what, log)
+
+    def check(self) -> None:
+        """Raise UserError if a service cannot be kept running."""
+        if not self._takes_calls():
+            raise UserError(f"supervisord does not answer{tail(self.log)}")
+        for process in self.call("getAllProcessInfo"):
+            if process["statename"] == "FATAL":
+                name = process["name"]
+                raise UserError(f"{name} ends soon after each start{tail(self.logs[name])}")
+
+    def _takes_calls(self) -> bool:
         """Whether supervisord takes calls; raises if it has ended."""
         if self._process.poll() is not None:
             raise UserError(f"supervisord ended with status {self._process.returncode}{tail(self.log)}")
@@ -78,36 +108,13 @@ class Supervisor:
         except OSError:
             return False
 
-    def start(self, name: str) -> None:
-        self.call("startProcess", name, False)
-
-    def is_up(self, service: Service) -> bool:
+    def _is_up(self, service: Service) -> bool:
         self.check()
         return answers(service.health)
 
-    def check(self) -> None:
-        """Raise if a service cannot be kept running."""
-        if not self.ready():
-            raise UserError(f"supervisord does not answer{tail(self.log)}")
-        for process in self.call("getAllProcessInfo"):
-            if process["statename"] == "FATAL":
-                name = process["name"]
-                raise UserError(f"{name} ends soon after each start{tail(self.logs[name])}")
-
-    def stop(self) -> None:
-        """End every process started under supervision, however deep and in whatever process group."""
-        descendants: list[psutil.Process] = []
-        with contextlib.suppress(psutil.NoSuchProcess):
-            descendants = psutil.Process(self._process.pid).children(recursive=True)
-        self._process.terminate()
-        try:
-            self._process.wait(_STOP_SECONDS + 10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        _, alive = psutil.wait_procs(descendants, timeout=5)
-        kill(lambda: alive)
-        shutil.rmtree(self._control, ignore_errors=True)
+    def _wait(self, condition: Callable[[], bool], what: str, log: Path) -> None:
+        if not wait_until(condition, _START_SECONDS, every=0.2):
+            raise UserError(f"no answer within {_START_SECONDS} s from {what}{tail(log)}")
 
 
 def tail(log: Path, lines: int = 15) -> str:

@@ -36,11 +36,10 @@ _ENTRYPOINT = "PREFECT__FLOW_ENTRYPOINT"  # Names the code to a flow run's proce
 
 def registered(file: Path, name: str, entrypoint: str | None) -> dict[str, Any]:
     """The deployment of prefect.yaml with that name and entrypoint. Raises UserError when there is none."""
-    deployments = deployments_of(file)
-    for deployment in deployments:
-        if (deployment.get("name"), deployment.get("entrypoint")) == (name, entrypoint):
-            return dict(deployment)
-    found = ", ".join(f"{each.get('name')} ({each.get('entrypoint')})" for each in deployments)
+    known = {(each.get("name"), each.get("entrypoint")): each for each in deployments_of(file)}
+    if (name, entrypoint) in known:
+        return known[name, entrypoint]
+    found = ", ".join("{} ({})".format(*each) for each in known)
     raise UserError(f"the deployment {name} ({entrypoint}) is none of {file.resolve()}, which has {found}")
 
 
