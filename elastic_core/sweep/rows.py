@@ -78,7 +78,8 @@ class RowBuilder:
             "engine_fingerprint": [self.engine_fingerprint] * len(finished),
             "model_fingerprint": [self.model_fingerprint] * len(finished),
         }
-        return pl.DataFrame({name: pl.Series(name, columns[name], dtype) for name, dtype in SCHEMA.items()})
+        rows = pl.DataFrame({name: pl.Series(name, columns[name], dtype) for name, dtype in SCHEMA.items()})
+        return rows.with_columns(pl.when(_ONE_THOUGHT).then("published_score"))
 
     def columns(self, trajectories: Sequence[Any]) -> dict[str, Any]:
         """All tokens as one array: a sweep has millions, too many to count or convert one by one."""
@@ -142,12 +143,14 @@ def _bounds(lists: Sequence[Sequence[Any]]) -> np.ndarray:
 
 
 _HAS_TEXT = pl.any_horizontal(pl.col("thinking", "solution").is_not_null())
+_ONE_THOUGHT = pl.col("turns").list.len().fill_null(0) == 0
+"""A conversation of roles is no response of the authors' program, which reads between two think-ends."""
 
 
 def lacks_published(problems: Problems) -> pl.Expr:
     """Whether a row of a table can be graded as published, and is not."""
     ids = {name: [each.id for each in given.values() if gradable(each)] for name, given in problems.items()}
-    return pl.col("published_score").is_null() & _HAS_TEXT & rows_of(ids)
+    return pl.col("published_score").is_null() & _HAS_TEXT & _ONE_THOUGHT & rows_of(ids)
 
 
 def gradable(problem: Problem) -> bool:
@@ -190,7 +193,8 @@ def regrade(
         texts = [ResponseText(*row) for row in rows.select(pl.col("thinking").fill_null(""), "solution").iter_rows()]
         columns = columns_of(of_rows, texts, rows["think_finish"])
         new = [pl.Series(name, values, rows.schema[name]) for name, values in columns.items()]
-        graded = rows.with_columns(pl.when(_HAS_TEXT).then(each).otherwise(each.name).alias(each.name) for each in new)
+        can = _HAS_TEXT & _ONE_THOUGHT if as_published else _HAS_TEXT
+        graded = rows.with_columns(pl.when(can).then(each).otherwise(each.name).alias(each.name) for each in new)
         statuses = rows.select(before).hstack(graded.select(after))
         changes.append(statuses.group_by("before", "after").agg(pl.len().alias("rows")))
         on_rows(count)

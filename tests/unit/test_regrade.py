@@ -215,6 +215,13 @@ def test_the_grade_as_published_is_beside_ours(mixed: TrajectoryStore) -> None:
     assert own.filter(without_text).equals(before.filter(without_text)), "what has no text cannot be graded again"
 
 
+def test_a_conversation_of_roles_is_not_graded_as_published(mixed: TrajectoryStore) -> None:
+    mixed.rewrite(lambda rows: rows.with_columns(turns=pl.lit([{"at": 0, "role": "navigator"}], SCHEMA["turns"])))
+    regrade(mixed, BOTH, as_published=True)
+    assert mixed.read()["published_score"].null_count() == 14
+    assert mixed.read().filter(lacks_published(BOTH)).is_empty()
+
+
 def test_grading_as_published_that_is_killed_goes_on(mixed: TrajectoryStore) -> None:
     seen: list[int] = []
 
