@@ -95,6 +95,7 @@ _TABLE: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"\{([,:])\}", r"\1"),
     (r"(?<!\\);", ", "),  # [0;1) where a comma is a decimal point
     (r"(?<=[0-9a-zA-Z)}])\s*\\cdot \\cdot \s*([0-9]+|[a-zA-Z])", r"^{\1}"),  # x**2
+    (r"\^\s*(-(?:[0-9]+|[a-zA-Z]))", r"^{\1}"),  # 4.5*10^-7
     (rf"(?<![a-zA-Z\\])(?<!\\text\{{)({_PLAIN_NAMES})(?![a-zA-Z])", r"\\\1 "),
     (rf"{_AND}|{_OR}", ","),
     (r"\\text\{\s*\}", ""),
