@@ -40,7 +40,7 @@ def load(text):
     imports = [each for each in body if isinstance(each, (ast.Import, ast.ImportFrom))]
     function = ast.parse("def wrapped_function(): pass").body[0]
     function.body = [each for each in body if each not in imports]
-    names = {**globals(), "__name__": "tmp_sol"}
+    names = {**globals(), "__name__": "tmp_sol", "quit": None}
     exec(compile(ast.Module([*imports, function], []), "program.py", "exec"), names)
     return names["wrapped_function"]
 program = load(PROGRAM)
