@@ -17,27 +17,45 @@ from flows.commands.ask import pieces
 
 SPECIAL = {
     "think": ("<think>", "</think>"),
+    "qwen3": ("<think>", "</think>", "<tool_call>"),
+    "glm": ("<think>", "</think>", "<tool_call>"),
+    "nemotron3": ("<think>", "</think>", "<tool_call>"),
+    "kimi-k2": ("<think>", "</think>", "<|tool_calls_section_begin|>"),
+    "minimax-m2": ("<think>", "</think>", "<minimax:tool_call>"),
+    "ernie4.5": ("<think>", "</think>"),
+    "hunyuan3": ("<think>", "</think>"),
+    "hunyuan4": ("<think:6124c78e>", "</think:6124c78e>"),
+    "k2-horizon": ("<ifm|think>", "</ifm|think>", "</ifm|think_fast>", "</ifm|think_faster>", "<ifm|tool_calls>"),
+    "mistral": ("[THINK]", "[/THINK]", "[TOOL_CALLS]"),
+    "inkling": (
+        *("<|message_model|>", "<|content_thinking|>", "<|content_text|>", "<|end_message|>"),
+        *("<|content_invoke_tool_json|>", "<|content_invoke_tool_text|>"),
+    ),
+    "plamo3": ("<|plamo:begin_", "<|plamo:end_", ":plamo|>"),
+    "command4": ("<|START_THINKING|>", "<|END_THINKING|>"),
     "gpt-oss": ("<|start|>", "<|channel|>", "<|message|>", "<|end|>"),
-    "gemma4": ("<|channel>", "<channel|>"),
+    "gemma4": ("<|channel>", "<channel|>", "<|tool_call>"),
     "kimi-k3": ("<|open|>", "<|close|>", "<|sep|>"),
     "command-a": ("<|START_THINKING|>", "<|END_THINKING|>"),
-    "seed-oss": ("<seed:think>", "</seed:think>"),
+    "seed-oss": ("<seed:think>", "</seed:think>", "<seed:tool_call>"),
     "minimax-m3": ("<mm:think>", "</mm:think>"),
     "hunyuan-a13b": (),
     "olmo3": (),
+    "granite3.2": (),
+    "kimi-vl": (),
 }
 """What each family has as tokens of its own."""
 SHOWN = {"hunyuan-a13b": "<think>\n</think>\n<answer>\n"}
-TEXT = {"hunyuan-a13b", "olmo3"}
+TEXT = {"hunyuan-a13b", "olmo3", "granite3.2", "kimi-vl"}
 
 
 def tokenizer_of(name: str, template: str | None = None, special: tuple[str, ...] | None = None) -> Any:
     """The stand-in for a family's tokenizer: a byte-level encoding, and the special tokens."""
-    thought = thoughts()[name]
-    template = template or SHOWN.get(name) or f"{thought.open}{''.join(thought.ends)}"
+    thought = thoughts()[name].of(SPECIAL[name])
+    template = template or SHOWN.get(name) or "".join((thought.open, *thought.ends, *thought.shows))
     texts = (*(SPECIAL[name] if special is None else special), "<eos>")
     tokens = {3000 + i: (text, False) for i, text in enumerate(texts)}
-    quoted = template.replace("\n", "\\n")
+    quoted = template.replace("\n", "\\n").replace("'", "\\'")
     shown = "{{ messages[0].content }}{% if messages[1] is defined %}{{ '" + quoted + "' }}{% endif %}"
     return build_tokenizer(Family(name, (), 3000, tokens, "<eos>", shown, {}, {}, {}))
 
@@ -55,12 +73,13 @@ def test_every_family_is_tried() -> None:
 @pytest.mark.parametrize("name", SPECIAL)
 def test_a_family_is_known_by_its_tokens_and_its_template(name: str, known: dict[str, tuple[Any, Markers]]) -> None:
     tokenizer, markers = known[name]
-    thought = thoughts()[name]
+    thought = thoughts()[name].of(SPECIAL[name])
     assert (markers.family, markers.parser) == (name, thought.parser)
     assert tokenizer.decode(list(markers.think_start)) == thought.open
     assert tokenizer.decode(list(markers.close)) == (thought.close or thought.ends[0])
     assert markers.end(markers.close) is not None and not markers.template_opens_thinking
     assert len(markers.think_ends) > 1 if name in TEXT else len(markers.think_ends) == len(thought.ends)
+    assert [tokenizer.decode(list(call)) for call in markers.calls] == list(thought.calls)
 
 
 WORDS = st.text(st.sampled_from("ab <>/|:1.\n$\\think"), max_size=12)
@@ -72,7 +91,7 @@ def test_an_end_is_never_missed_and_never_seen_where_there_is_none(
 ) -> None:
     """Of a mark of plain text that is encoded with the text around it, as a model learned to write it."""
     tokenizer, markers = known[name]
-    end = thoughts()[name].ends[0]
+    end = thoughts()[name].of(SPECIAL[name]).ends[0]
     assert markers.end(tokenizer.encode(thought, add_special_tokens=False)) is None or end in thought
     if end not in thought:
         ids = tokenizer.encode(f"{thought}{end}{first}{solution}", add_special_tokens=False)

@@ -63,8 +63,9 @@ class Progress:
                 return Look(None, None)
             left = self.solution_start + solution - length
             return Look(None, left) if left > 0 else Look(self.marks.cut, 1)
-        # Were the next token think-end, the solution would be over s tokens after it.
-        waits = [w for w in (None if think is None else think - length, solution and solution + 1) if w is not None]
+        # Were the next token think-end, the solution would be over s tokens after it; that of a call is one of the s.
+        over = None if solution is None else solution + (not self.marks.calls)
+        waits = [w for w in (None if think is None else think - length, over) if w is not None]
         return Look(None, min(waits, default=None))
 
 
