@@ -95,15 +95,24 @@ def resolve_markers(
 def load_markers(model: str | Path, thinks: bool = True) -> tuple[Any, Markers]:
     """Tokenizer and markers of a checkpoint directory or hub name; ValueError as `resolve_markers`, OSError when there
     is no such checkpoint."""
-    from transformers import AutoTokenizer, GenerationConfig
+    from transformers import GenerationConfig
 
-    tokenizer = AutoTokenizer.from_pretrained(str(model))
+    tokenizer = load_tokenizer(model)
     ends: Any = None
     with suppress(OSError):  # The file is optional in a checkpoint.
         ends = GenerationConfig.from_pretrained(str(model)).eos_token_id
     ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
     own = Path(model) / OWN_FILE
     return tokenizer, resolve_markers(tokenizer, tuple(ends), thinks, read_thought(own) if own.is_file() else None)
+
+
+def load_tokenizer(model: str | Path) -> Any:
+    """The tokenizer of a checkpoint directory or hub name; OSError when there is no such checkpoint."""
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    tokenizer = AutoTokenizer.from_pretrained(str(model))
+    # Beside a tekken.json it is mistral-common's, which has no chat template; tokenizer.json has the same ids.
+    return tokenizer if hasattr(tokenizer, "get_added_vocab") else PreTrainedTokenizerFast.from_pretrained(str(model))
 
 
 class ChatTemplateFailed(UserError, ValueError):

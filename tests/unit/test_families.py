@@ -1,5 +1,6 @@
 """A model's family is known by its tokenizer and chat template, and its marks are found wherever they stand."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,79 @@ def test_an_end_is_never_missed_and_never_seen_where_there_is_none(
         at = markers.end(ids)
         assert at is not None
         assert end in tokenizer.decode(ids[:at]) and end not in tokenizer.decode(ids[: at - 1])
+
+
+@pytest.mark.parametrize("call", ["<tool_call>", "<|tool_calls_section_begin|>", "<minimax:tool_call>"])
+def test_a_call_counts_where_the_template_shows_it(call: str) -> None:
+    """A template that shows none is of a family whose parser reads none, such as R1's."""
+    tokens = ("<think>", "</think>", call)
+    assert resolve_markers(tokenizer_of("think", "<think></think>", tokens)).calls == ()
+    tokenizer = tokenizer_of("think", call, tokens)
+    assert [tokenizer.decode(list(own)) for own in resolve_markers(tokenizer).calls] == [call]
+
+
+RESPONSE = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": "<bot>",
+    "fields": {
+        "thinking": {"open": ["<ponder>", "<muse>"], "close": "</ponder>", "content": "text"},
+        "tool_calls": {"open": "<act>", "close": "</act>", "repeats": True, "content": "json"},
+        "content": {"close": "<eos>", "content": "text"},
+    },
+}
+"""As transformers 5.13 documents response templates."""
+
+
+def test_marks_of_no_family_are_read_from_the_response_template(tmp_path: Path) -> None:
+    tokenizer = tokenizer_of("think", "hello", ("<ponder>", "</ponder>", "<act>", "<say>"))
+    tokenizer.init_kwargs["response_template"] = RESPONSE
+    tokenizer.save_pretrained(tmp_path)
+    tokenizer, markers = load_markers(tmp_path)
+    marks = (markers.think_start, *markers.think_ends, markers.close, markers.answer, *markers.calls)
+    assert [tokenizer.decode(list(mark)) for mark in marks] == ["<ponder>", *["</ponder>"] * 3, "<act>"]
+    assert (markers.family, markers.parser) == ("response_template", "hf")
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"content": {"open": "<say>"}}, ["</ponder>", "<say>"]),  # An answer without a thought begins with its mark.
+        ({"thinking": {"open_pattern": "<p.*>", "close": "</ponder>"}}, None),
+        ({"thinking": {"open": "<ponder>"}}, None),
+    ],
+)
+def test_a_response_template_may_leave_marks_open(change: dict[str, Any], found: list[str] | None) -> None:
+    tokenizer = tokenizer_of("think", "hello", ("<ponder>", "</ponder>", "<act>", "<say>"))
+    tokenizer.init_kwargs["response_template"] = {**RESPONSE, "fields": {**RESPONSE["fields"], **change}}
+    if found is None:
+        with pytest.raises(ValueError, match=OWN_FILE):
+            resolve_markers(tokenizer)
+    else:
+        markers = resolve_markers(tokenizer)
+        assert [tokenizer.decode(list(end)) for end in markers.think_ends] == found
+        assert tokenizer.decode(list(markers.answer)) == found[-1]
+
+
+def test_a_checkpoint_with_mistrals_own_tokenizer_is_read_by_the_other_one(tmp_path: Path) -> None:
+    tekken = Path(pytest.importorskip("mistral_common").__file__).parent / "data/tekken_240911.json"
+    vocabulary = json.loads(tekken.read_text()) | {"image": None}
+    from mistral_common.tokens.tokenizers.base import SpecialTokens
+    from transformers.integrations.mistral import convert_tekken_tokenizer
+
+    known = [token.value for token in SpecialTokens]
+    special = [*known, *(f"<SPECIAL_{i}>" for i in range(len(known), 1000))]
+    vocabulary["vocab"] = vocabulary["vocab"][:2000]
+    vocabulary["config"] |= {"version": "v13", "default_vocab_size": 3000, "num_vocab_tokens": 2000}
+    marks = [{"rank": i, "token_str": text, "is_control": True} for i, text in enumerate(special)]
+    (tmp_path / "tekken.json").write_text(json.dumps({**vocabulary, "special_tokens": marks}))
+    (tmp_path / "config.json").write_text('{"model_type": "mistral"}')
+    tokenizer = convert_tekken_tokenizer(str(tmp_path / "tekken.json"))
+    tokenizer.chat_template = "{{ messages[0].content }}{% if messages[1] is defined %}[THINK][/THINK]{% endif %}"
+    tokenizer.save_pretrained(tmp_path)
+    markers = load_markers(tmp_path)[1]
+    marks = (markers.think_start, *markers.think_ends, *markers.calls)
+    assert [special[token] for (token,) in marks] == ["[THINK]", "[/THINK]", "[TOOL_CALLS]"]
+    assert (markers.family, markers.parser) == ("mistral", "mistral")
 
 
 def test_a_generation_prompt_may_open_the_thought() -> None:
