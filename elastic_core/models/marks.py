@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -18,8 +17,8 @@ class Marks:
         close: what we write to end a thought that was cut; it holds an end.
         answer: what we write where no thought was begun, so that the solution comes at once.
         end_of_text: every id that ends a response.
-        calls: marks that begin a tool call, of a family whose parser takes one inside a thought for the thought's end.
-            The solution begins with the last token of such a mark, which is most often its only one.
+        calls: marks that begin a tool call, where the family's parser takes a call inside a thought for its end. The
+            solution begins with the last token of such a mark, which is most often its only one.
     """
 
     think_start: tuple[int, ...]
@@ -60,13 +59,14 @@ class Marks:
     def end(self, tokens: Sequence[int], read: int = 0, stop: int | None = None) -> int | None:
         """How many of the `tokens` precede the solution, by the first mark that ends a thought, is complete after the
         first `read` of them, and within the first `stop`; None where there is none."""
-        found, stop = [], len(tokens) if stop is None else stop
+        found, new = [], tokens[read:stop]
         for last in self.stop:
-            at = read
-            with suppress(ValueError):
-                while not self._completes(self._by_last[last], tokens, at := tokens.index(last, at, stop) + 1):
-                    pass
-                found.append(at)
+            at = 0
+            while last in new[at:]:
+                at = new.index(last, at) + 1
+                if self._completes(self._by_last[last], tokens, read + at):
+                    found.append(read + at)
+                    break
         return min(found) - self.call_before(tokens, min(found)) if found else None
 
     def call_before(self, tokens: Sequence[int], at: int) -> int:

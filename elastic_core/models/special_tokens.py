@@ -111,7 +111,7 @@ def load_tokenizer(model: str | Path) -> Any:
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     tokenizer = AutoTokenizer.from_pretrained(str(model))
-    # Beside a tekken.json it is mistral-common's, which has no chat template; tokenizer.json has the same ids.
+    # With a tekken.json it is mistral-common's, without a chat template; that of tokenizer.json has the same ids.
     return tokenizer if hasattr(tokenizer, "get_added_vocab") else PreTrainedTokenizerFast.from_pretrained(str(model))
 
 
@@ -144,8 +144,8 @@ def chat_text(tokenizer: Any, question: str) -> str:
 
 
 def _thought(tokenizer: Any) -> tuple[str, Thought | None]:
-    """The family of a tokenizer and its marks: of those whose marks are tokens of its own and stand in its chat
-    template the one that shows most; without one the marks of its response template."""
+    """The family of a tokenizer and its marks: of those with marks that are its added tokens and stand in its chat
+    template the longest match; without one the marks of its response template."""
     template, fitting = _template(tokenizer), {}
     for name, thought in ((name, thought.of(tokenizer.get_added_vocab())) for name, thought in thoughts().items()):
         marks = [mark.strip() for mark in (thought.open, *thought.ends, thought.answer) if mark]
@@ -164,8 +164,8 @@ RESPONSE_TEMPLATE = "response_template"
 
 
 def _of_response_template(tokenizer: Any) -> Thought | None:
-    """Marks that the tokenizer's own response template names, as transformers has it from 5.13 on; None where it names
-    none, or by patterns."""
+    """Marks that the tokenizer's response template names, which transformers has from 5.13 on; None without one, or
+    where it names them by patterns."""
     template = getattr(tokenizer, RESPONSE_TEMPLATE, None) or tokenizer.init_kwargs.get(RESPONSE_TEMPLATE)
     fields = template.get("fields", {}) if isinstance(template, dict) else {}
 

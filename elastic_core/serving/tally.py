@@ -37,16 +37,21 @@ class Tally:
     def __post_init__(self) -> None:
         self._is_closed = self.solution_start is not None
         self._progress = Progress(self.budget, self.marks, self.solution_start)
+        self._due: int | None = 0  # The length at which something may be forced next.
+        self._stop = frozenset(self.marks.stop)
 
     def add(self, tokens: Sequence[int]) -> int:
         """Count new tokens. Returns how many of them belong to the response: all but a cut's end-of-text, and what is
         beyond the budget."""
-        kept = 0
+        kept, progress = 0, self._progress
         while kept < len(tokens):
-            token, wait = self._progress.look(self._written)
+            token, due = None, self._due
+            if due == len(self._written):
+                token, wait = progress.look(self._written)
+                due = None if wait is None else due + wait
             if token is None:
-                end = len(tokens) if wait is None else kept + wait
-            elif self._progress.solution_start is not None:
+                end = len(tokens) if due is None else kept + due - len(self._written)
+            elif progress.solution_start is not None:
                 self.cut = True
                 if not self.grammar:
                     self.excess += len(tokens) - kept - (tokens[kept] in self.marks.end_of_text)
@@ -57,9 +62,10 @@ class Tally:
             else:
                 self.forced, end = self.forced + 1, kept + 1
             self._written += tokens[kept:end]
-            kept = min(end, len(tokens))
-        self._progress.look(self._written)
-        self.solution_start, self.length = self._progress.solution_start, len(self._written)
+            kept, self._due = min(end, len(tokens)), due
+        if progress.solution_start is None and (self.forced or not self._stop.isdisjoint(tokens)):
+            progress.look(self._written)
+        self.solution_start, self.length = progress.solution_start, len(self._written)
         self.solution = 0 if self.solution_start is None else self.length - self.solution_start
         self.thinking = self.length - self.solution - self.forced
         return kept

@@ -165,8 +165,8 @@ class Draft:
         )
 
     def solution_start(self, markers: Markers) -> int:
-        """Where the solution begins after what is there: with the last token of a call that ended the thought, else
-        behind it all."""
+        """Where the solution begins once the thought has ended: with the last token of a call that ended it, else after
+        all tokens so far."""
         at = len(self.tokens)
         return at if not at or self.forced[-1] else at - markers.call_before(self.tokens, at)
 
@@ -217,8 +217,8 @@ def think_on(
 def solve(
     draft: Draft, limit: int | None, markers: Markers, sampling: Sampling, meanwhile: Generate | None = None
 ) -> Generator[Generate, Completion, SolutionFinish]:
-    """Sample a solution of at most `limit` tokens, what a call has of it among them, up to end-of-text; aside where the
-    thought may go on `meanwhile`."""
+    """Sample a solution of at most `limit` tokens, with the first one of a call that ended the thought, up to
+    end-of-text; aside where the thought may go on `meanwhile`."""
     aside = meanwhile is not None
     limit = None if limit is None else limit - len(draft.tokens) + draft.solution_start(markers)
     if limit == 0:

@@ -8,7 +8,6 @@ decoding step costs what its due rows cost, however many others there are.
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -237,9 +236,6 @@ class _Output(Sequence[int]):
 
     def __getitem__(self, index: Any) -> Any:
         return self._tokens()[index]
-
-    def index(self, value: Any, start: int = 0, stop: int = sys.maxsize) -> int:
-        return self._tokens().index(value, start, stop)
 
     def _tokens(self) -> list[int]:
         if len(self._known) < len(self):

@@ -49,8 +49,7 @@ class Thought(BaseModel):
     """What the chat template has to be told so that the model thinks, such as `enable_thinking`."""
 
     def of(self, tokens: Iterable[str]) -> Thought:
-        """The marks in a vocabulary with these tokens, whose suffix stands for {suffix}: Hunyuan's checkpoints have one
-        each."""
+        """The marks in a vocabulary with these tokens: {suffix} becomes that of a Hunyuan checkpoint, or nothing."""
         if "{suffix}" not in self.open:
             return self
         suffix = next((found[1] for token in tokens if (found := _SUFFIX.fullmatch(token))), "")
