@@ -97,3 +97,16 @@ def test_a_call_in_a_thought_is_a_call(
         assert json.loads("".join(call.get("arguments") or "" for call in calls)) == {"a": 1}
     else:
         assert finish == "length"
+
+
+@pytest.mark.parametrize("think", [0, 4])
+def test_a_schema_begins_after_the_thought(server: str, think: int) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
+    named = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+    body = {"model": "m", "messages": [{"role": "user", "content": "1+1=?"}], "response_format": named, "seed": 1}
+    limits = {"think_budget": think, "solution_budget": 60}
+    response = httpx.post(f"{server}/v1/chat/completions", json={**body, "vllm_xargs": limits}, timeout=120)
+    assert response.status_code == 200, response.text
+    (choice,) = response.json()["choices"]
+    assert choice["elastic"]["thinking_tokens"] == think and choice["elastic"]["forced_tokens"] == 1
+    assert choice["message"]["content"].lstrip().startswith("{")
