@@ -146,8 +146,8 @@ def chat_text(tokenizer: Any, question: str) -> str:
 def _thought(tokenizer: Any) -> tuple[str, Thought | None]:
     """The family of a tokenizer and its marks: of those with marks that are its added tokens and stand in its chat
     template the longest match; without one the marks of its response template."""
-    template, fitting = _template(tokenizer), {}
-    for name, thought in ((name, thought.of(tokenizer.get_added_vocab())) for name, thought in thoughts().items()):
+    template, added, fitting = _template(tokenizer), tokenizer.get_added_vocab(), {}
+    for name, thought in ((name, thought.of(added)) for name, thought in thoughts().items()):
         marks = [mark.strip() for mark in (thought.open, *thought.ends, thought.answer) if mark]
         shown = thought.shows or (() if name == THINK else marks if thought.text else marks[:1])
         is_token = _is_token if thought.open == thoughts()[THINK].open else _begins_with_a_token
@@ -170,7 +170,7 @@ def _of_response_template(tokenizer: Any) -> Thought | None:
     fields = template.get("fields", {}) if isinstance(template, dict) else {}
 
     def literals(name: str, key: str) -> tuple[str, ...]:
-        found = fields.get(name, {}).get(key, ())
+        found = (fields.get(name) or {}).get(key) or ()
         return (found,) if isinstance(found, str) else tuple(found)
 
     opens, ends = literals("thinking", "open"), literals("thinking", "close")
