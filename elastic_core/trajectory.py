@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -132,6 +132,23 @@ class Trajectory:
             return [0] * len(self.forced)
         return [int(forced_end or not forced) for forced in self.forced]
 
+    def as_published(self, end_of_text: int) -> Trajectory:
+        """The row that the published script of Elastic Reasoning trains on. It fills up rows with end-of-text, and its
+        mask has all tokens up to the first one: a solution that was cut is trained on with an end that was not sampled;
+        a thought in which the model ended its text is trained on with that end, and has no solution."""
+        stopped = self.think_finish is ThinkFinish.END_OF_TEXT
+        if not stopped and self.solution_finish is not SolutionFinish.LENGTH:
+            return self
+        end = self.dropped[0][0] if stopped else len(self.response_ids)
+        return replace(
+            self,
+            response_ids=(*self.response_ids[:end], end_of_text),
+            forced=(*self.forced[:end], True),
+            solution_start=None if stopped else self.solution_start,
+            solution_finish=SolutionFinish.NOT_APPLICABLE if stopped else self.solution_finish,
+            logprobs=None if self.logprobs is None else (*self.logprobs[:end], 0.0),
+        )
+
     def check(self, budget: Budget) -> Trajectory:
         """Itself; raises BudgetExceeded unless it kept the budget phase by phase."""
         for phase, used, limit in (
@@ -183,6 +200,8 @@ SCHEMA = pl.Schema(
         # Mean log-probability of the solution's sampled tokens; null where the engine was not asked for it.
         "solution_logprob": pl.Float64(),
         "grade_status": pl.String(),
+        # 0 or 1 by the rules of the authors' programs, `elastic_core.rewards.as_published`; null where not graded so.
+        "published_score": pl.Float64(),
         "thinking": pl.String(),
         "solution": pl.String(),
         "response_ids": pl.List(pl.UInt32()),  # null of a model that is asked in text; its counts are the server's

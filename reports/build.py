@@ -14,7 +14,7 @@ import polars as pl
 
 from elastic_core.errors import UserError
 from elastic_core.rewards.truth import guesses
-from elastic_core.statistics.accuracy import paired_differences
+from elastic_core.statistics.accuracy import paired_differences, published_differences
 from elastic_core.statistics.at_k import Parallel, parallel_problems
 from elastic_core.statistics.budgets import anytime_accuracy, anytime_differences, falls, marginal_accuracy
 from elastic_core.statistics.certificates import with_looks
@@ -273,6 +273,7 @@ def _tables(sources: ReportSources, found: _Found, budgets: _Budgets) -> list[Re
     between_models = area_differences(found.rows, "model", found.first_model)
     tables = [
         comparisons.model_comparison(found.summary, sources.ratings, found.theirs),
+        comparisons.as_published(published_differences(found.problems), found.summary),
         budget_tables.under_limit(budgets.under, unit),
         budget_tables.within_points(budgets.within, unit),
         budget_tables.advice(budgets.chosen, budgets.costs[unit], unit),

@@ -109,6 +109,7 @@ def _cells(rows: pl.DataFrame, summary: pl.DataFrame, model: str, strategy: str)
         *CELL,
         budget=budget_text(),
         **estimate("accuracy (%)", "avg_at_k", CI),
+        **estimate("as published (%)", "published_avg_at_k"),
         **estimate("tokens", "tokens_mean", scale=1),
         **{"problems × samples": pl.format("{} × {}", "num_problems", "num_samples")},
     ).join(error.select(*CELL, **estimate("error", "error", scale=1)), on=CELL, how="left", nulls_equal=True)

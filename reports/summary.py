@@ -6,6 +6,7 @@ A cell is (model, benchmark, strategy, think_budget, solution_budget); a null bu
   trainings that the model stands for, each measured so; num_trajectories, rows in all.
 - avg_at_k in [0, 1] with its interval ci_low, ci_high; pass_at_k, maj_at_k in [0, 1] of num_samples, the expectation
   over a problem's subsets of k where it has more; avg_at_k_by_seed, tokens_mean_by_seed where there are several seeds.
+- published_avg_at_k, avg@k by the authors' grading (`elastic_core.rewards.as_published`); null unless all rows have it.
 - think_tokens_mean and solution_tokens_mean, sampled in each phase, and tokens_mean, their sum; navigator_tokens_mean,
   the navigator's part of the thinking; forced_tokens_mean, which we wrote, counted in none of the others.
 - input_tokens_mean, cached_tokens_mean, output_tokens_mean, turns_mean: the work of a response, by which
@@ -57,7 +58,7 @@ SWAP = ">"  # Between the thinker and the solver of a pair of models that answer
 
 READ = (
     *KEY, "prompt_tokens", "think_tokens", "forced_tokens", "solution_tokens", "navigator_tokens", "think_finish",
-    "answer", "score", "solution_logprob", "grade_status", *WORK,
+    "answer", "score", "published_score", "solution_logprob", "grade_status", *WORK,
 )  # fmt: skip
 """What a report reads of a trajectory table; long columns stay on disk."""
 
@@ -66,6 +67,7 @@ _COUNTS = ("tokens", "think_tokens", "solution_tokens", "navigator_tokens", "for
 _MEANS: dict[str, tuple[str, Callable[[pl.DataFrame, str], Estimate]]] = {
     "pass_at_k": ("pass_at_k", mean_score),
     "maj_at_k": ("maj_at_k", mean_score),
+    "published_avg_at_k": ("published_score", mean_score),
     **{f"{name}_mean": (name, mean_tokens) for name in _COUNTS},
     "forced_fraction": ("forced_close", mean_score),
 }
@@ -122,7 +124,8 @@ def write_summary_json(summary: pl.DataFrame, anytime: pl.DataFrame, ratings: pl
 def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
     """One row per cell and problem of a trajectory table, whole or as `report_rows`, with everything that a cell
     averages over its problems: score, pass_at_k, maj_at_k, tokens, think_tokens, solution_tokens, navigator_tokens,
-    forced_tokens, forced_close, the columns `WORK`, num_samples, and the cell's k. ValueError as `summarize`."""
+    forced_tokens, forced_close, the columns `WORK`, num_samples, and the cell's k; and published_score, null in cells
+    with rows that lack it. ValueError as `summarize`."""
     if rows.is_empty():
         raise ValueError("the trajectory table is empty; expected at least one finished cell")
     by = [*CELL, *seed_keys(rows)]
@@ -142,13 +145,19 @@ def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
     for (k,), problems in of_k.items():
         cells = problems.select(CELL).unique()
         sampled = rows if len(of_k) == 1 else rows.join(cells, on=CELL, how="semi", nulls_equal=True)
-        for at_k in (pass_at_k_values, maj_at_k_values):
+        for at_k in (pass_at_k_values, maj_at_k_values, _published_values):
             problems = problems.join(at_k(sampled, k, keys), on=keys, nulls_equal=True, maintain_order="left")
         parts.append(problems)
     whole = pl.concat(parts).cast(dict.fromkeys(texts, pl.String()))
     if len(by) == len(CELL):
         return whole
-    return over_seeds(whole, [*means, "pass_at_k", "maj_at_k"], [*CELL, "problem", "k"])
+    return over_seeds(whole, [*means, "pass_at_k", "maj_at_k", "published_score"], [*CELL, "problem", "k"])
+
+
+def _published_values(rows: pl.DataFrame, _: int, keys: Sequence[str]) -> pl.DataFrame:
+    score = pl.col("published_score") if "published_score" in rows.columns else pl.lit(None, pl.Float64)
+    of_whole_cells = pl.when(score.is_not_null().all().over(CELL)).then(score)
+    return rows.select(*keys, published_score=of_whole_cells).group_by(keys).agg(pl.col("published_score").mean())
 
 
 def _cell(problems: pl.DataFrame) -> dict[str, Any]:
@@ -163,7 +172,7 @@ def _cell(problems: pl.DataFrame) -> dict[str, Any]:
         "ci_high": accuracy.high,
     }
     for name, (column, mean) in _MEANS.items():
-        cell |= mean(problems, column).columns(name)
+        cell |= {} if problems[column].has_nulls() else mean(problems, column).columns(name)
     scores, tokens = (seed_columns(problems, column).mean(axis=1).tolist() for column in ("score", "tokens"))
     cell["num_seeds"] = len(scores)
     if len(scores) > 1:

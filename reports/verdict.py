@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -16,7 +16,7 @@ from elastic_core.statistics.certificates import SERVED
 from elastic_core.statistics.estimates import seed_columns
 from elastic_core.statistics.intervals import LEVEL, Estimate
 from elastic_core.statistics.responses import ResponseKind
-from elastic_core.statistics.which_budget import Choices, NonInferiority, Reason
+from elastic_core.statistics.which_budget import Choices, NonInferiority, Reason, advised_budgets
 from elastic_core.sweep.grid import samples_of, within
 from elastic_core.sweep.sound import Whole
 from elastic_core.trajectory import CELL, ThinkFinish
@@ -264,22 +264,38 @@ def to_set(settings: Sequence[Setting]) -> str:
     if not measured:
         return "Which budget to set cannot be said: measure the strategies separate and unconstrained of one model."
     model, margin, known = measured[0].model, measured[0].margin, [each for each in measured if each.budget is not None]
-    unlimited = max((each.unlimited for each in known or measured), key=len)
+    texts = {each.unlimited for each in known or measured}
+    unlimited = texts.pop() if len(texts) == 1 else "thinking without a budget, some of which was cut"
     near = f"within {margin} of {unlimited}"
     if not known:
-        reasons = dict.fromkeys(each.reason for each in measured)
-        if len(reasons) == 1:
-            return f"No token budget of {model} is advised: {measured[0].reason}."
-        places = {one: [each.benchmark for each in measured if each.reason == one] for one in reasons}
-        why = "; ".join(f"on {listed(benchmarks)}, {one}" for one, benchmarks in places.items())
-        return f"No token budget of {model} is advised: {why}."
+        places = {
+            one: listed([each.benchmark for each in measured if each.reason == one]) for one in _reasons(measured)
+        }
+        why = "; ".join(f"on {benchmarks}, {one}" if len(places) > 1 else one for one, benchmarks in places.items())
+        return f"No token budget of {model} is advised: {why}. {_instead(measured)}"
     if len(known) > MAX_NAMED or len(settings) > MAX_NAMED:
         return f"On {len(known)} of {len(settings)} benchmarks a token budget keeps {model} {near}; they are below."
     named = " and ".join(f"{each.budget} for tasks like {each.benchmark}" for each in known)
     unknown = [each.benchmark for each in settings if each.budget is None]
     rest = f"; for {listed(unknown)} none is advised" if unknown else ""
     lost = f"at most {margin} below {unlimited}"
-    return f"Serve {model} with a token budget of {named}, which keeps it {lost}{rest}."
+    others = [each for each in measured if each.budget is None]
+    return f"Serve {model} with a token budget of {named}, which keeps it {lost}{rest}. {_instead(others)}".rstrip()
+
+
+def _reasons(settings: Iterable[Setting]) -> list[str]:
+    return list(dict.fromkeys(each.reason for each in settings))
+
+
+def _instead(settings: Sequence[Setting]) -> str:
+    """What to do where no budget is advised, by benchmark, as a sentence."""
+    if not settings or len(settings) > MAX_NAMED:
+        return ""
+    places: dict[str, list[str]] = {}
+    for each in settings:
+        places.setdefault(each.instead, []).append(each.benchmark)
+    found = "; ".join(f"on {listed(benchmarks)} {what}" for what, benchmarks in places.items())
+    return f"{found[0].upper()}{found[1:]}."
 
 
 def settings(
@@ -287,6 +303,7 @@ def settings(
 ) -> list[Setting]:
     """What to give to `elastic serve --budget` for a model, by benchmark, from `choices` among the rows of `advice`;
     `margin` is in [0, 1]."""
+    undecided = advised_budgets(advice, choices).filter(model=model, verdict=NonInferiority.UNDECIDED)
     found, points = [], f"{100 * margin:g} points"
     for benchmark in summary.filter(model=model)["benchmark"].unique().sort():
         row, unlimited = choices[model, benchmark], "unlimited thinking"
@@ -296,8 +313,11 @@ def settings(
             unlimited = f"thinking without a budget, {share:.2g} % of it cut at {cap:,} tokens"
         if isinstance(row, Reason):
             reason = str(row).replace("the margin", points).replace("unlimited thinking", unlimited)
-            told = f"no budget is advised: {reason}"
-            found.append(Setting(benchmark, model, points, told, reason=reason, unlimited=unlimited))
+            near = next(undecided.filter(benchmark=benchmark).iter_rows(named=True), None)
+            instead = "leave thinking unlimited" if near is None else _nearest(near)
+            needed = None if near is None or near["problems_needed"] is None else int(near["problems_needed"])
+            told = f"no budget is advised: {reason}; {instead}"
+            found.append(Setting(benchmark, model, points, told, None, reason, instead, needed, unlimited))
             continue
         cell = summary.filter([pl.col(name).eq_missing(pl.lit(row[name])) for name in CELL]).row(0, named=True)
         budget = Budget(row["think_budget"], row["solution_budget"])
@@ -312,6 +332,16 @@ def settings(
         )
         found.append(Setting(benchmark, model, points, told, budget, unlimited=unlimited))
     return found
+
+
+def _nearest(row: Mapping[str, Any]) -> str:
+    """The budget that more problems might confirm, and how many would decide it."""
+    budget, count = Budget(row["think_budget"], row["solution_budget"]), row["num_problems"]
+    lost = with_bounds(row["difference"], row["low"], row["high"], "+.1f")
+    decide = "no number of problems like these would decide it"
+    if row["problems_needed"] is not None:
+        decide = f"about {row['problems_needed']:,.0f} problems would decide it, {count:,} were measured"
+    return f"the nearest is {budget}, {lost} points from unlimited and {100 * row['saved']:.0f} % cheaper: {decide}"
 
 
 def not_told(advice: pl.DataFrame, model: str) -> list[str]:

@@ -13,7 +13,7 @@ import polars as pl
 
 from elastic_core.errors import UserError, nearest
 from elastic_core.rewards.truth import guesses
-from elastic_core.serving.choice import COLUMNS, Choice, certificate_needs, choose_levels
+from elastic_core.serving.choice import COLUMNS, Choice, choose_levels
 from elastic_core.serving.levels import LEVELS, Levels, read_levels
 from elastic_core.statistics.certificates import SERVED
 from elastic_core.statistics.estimates import FREE
@@ -163,15 +163,16 @@ def measured_levels(
 def _refused(choice: Choice, promise: Promise, rows: pl.DataFrame) -> str:
     """Why nothing is certified, and what would help."""
     points, confidence = f"{100 * promise.margin:g} points", f"{100 * (1 - promise.level):g} %"
-    least, enough = certificate_needs(rows, promise.margin, promise.level)
     there = dict(rows.group_by("benchmark").agg(pl.col("problem").n_unique()).sort("benchmark").iter_rows())
     counts = " and ".join(f"{number:,} problems of {benchmark}" for benchmark, number in there.items())
     why = str(choice.rule).replace("the margin", points)
     each = " of each" if len(there) > 1 else ""
+    enough = choice.enough_problems
     more = f"about {enough:,} like these{each} would do" if enough else "more problems like these would not do"
     return (
         f"no certificate of {points} with {confidence}: {why}; there are {counts}, without any loss it takes "
-        f"{least:,}{each}, and {more}. Measure more problems, or give a larger --risk or a smaller --confidence"
+        f"{choice.least_problems:,}{each}, and {more}. Measure more problems, or give a larger --risk or a smaller "
+        "--confidence"
     )
 
 

@@ -28,6 +28,7 @@ from elastic_core.sweep.executor import SweepIncomplete, SweepResult, run_sweep
 from elastic_core.sweep.grid import Samples, first_problems, rows_of, samples_text, within
 from elastic_core.sweep.models import SweepModel, sweep_models
 from elastic_core.sweep.plan import SweepPlan, known_lengths, longest_first, plan_sweep
+from elastic_core.sweep.rows import lacks_published, regrade
 from elastic_core.sweep.sound import checked_rows
 from elastic_core.sweep.stopping import next_samples, projection, widest
 from elastic_core.sweep.table import SweepTable
@@ -75,6 +76,7 @@ def measure(
         with tracker.stage(stage, parent, stage.inputs) as run_id:
             before = time.monotonic()
             sweep.run(cluster)
+            sweep.grade_earlier(built)
             after = time.monotonic()
             rows = checked_rows(sweep.store.scan(), READ, sweep.store.directory, sweep.store.manifest)
             means = cell_problems(rows)
@@ -148,6 +150,18 @@ class Sweep:
                 self.first_rows_seconds = shown.first_seconds
                 if self.failures:
                     return
+
+    def grade_earlier(self, built: Mapping[str, Sequence[Problem]]) -> None:
+        """Grade rows as published that an earlier sweep did not, if this one requests it. `built`: all problems."""
+        if "grading" not in self.stage.request:
+            return
+        problems = {name: {problem.id: problem for problem in given} for name, given in built.items()}
+        lacking = lacks_published(problems)
+        if count := self.store.scan().filter(lacking).select(pl.len()).collect().item():
+            with progress("grading as published", count, "rows") as shown:
+                regrade(
+                    self.store, problems, lambda rows: shown.reach(shown.done + rows), as_published=True, only=lacking
+                )
 
     def plan(self, model: SweepModel) -> SweepPlan:
         """What the table lacks of a model."""

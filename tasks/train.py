@@ -69,13 +69,13 @@ def train_policy(
         if not (directory / METRICS).exists():  # Else another flow finished it meanwhile.
             resources = parameters.model_dump(include=RESOURCES)  # They may change on the way: not parameters.
             tracker.log(run_id, tags={f"train.{name}": value for name, value in resources.items()})
-            if not is_finished(checkpoints, parameters.steps, parameters.max_generated_tokens):
+            if not is_finished(checkpoints, parameters.updated_steps, parameters.max_generated_tokens):
                 require_processes(checkpoints, parameters.nodes * parameters.gpus_per_node)
                 log_file = directory / "train.log"
                 unit = "steps" if parameters.max_generated_tokens is None else "steps at most"
                 pretended = (parameters.nodes, parameters.gpus_per_node) if parameters.device == "cpu" else ()
                 with (
-                    progress("train", parameters.steps, unit) as shown,
+                    progress("train", parameters.updated_steps, unit) as shown,
                     running_cluster(cluster, *pretended) as running,
                 ):
                     job = launch.submit(

@@ -14,6 +14,7 @@ from elastic_core.statistics.responses import is_cut
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.system.fingerprint import hash_files
 from reports.summary import cell_problems, report_rows
+from tests.unit.test_report_summary import make_rows
 
 
 def advisable(rows: pl.DataFrame) -> pl.DataFrame:
@@ -46,3 +47,14 @@ def sweep_of(directory: Path, rows: pl.DataFrame, questions: Sequence[str], grad
     request = {"models": ["base"], "strategies": ["separate"], "budgets": ["16+32"], "samples": 4}
     (stage / "inputs.json").write_text(json.dumps({"inputs": {"benchmarks": benchmarks}, "request": request}))
     return stage / "table"
+
+
+def graded_twice() -> pl.DataFrame:
+    """Cells of 10 problems × 4 samples. Of five problems all samples are right by our grades; as published three are
+    under 16 tokens, six under 64, and of the cell without a budget a row is not graded so."""
+    rows = make_rows(["base"], ["easy"], ["separate", "unconstrained"], [16, 64], num_problems=10)
+    problem, last = pl.col("problem").cast(pl.Int32), (pl.col("problem") == "009") & (pl.col("sample") == 3)
+    right = pl.col("think_budget").replace_strict({16: 3, 64: 6}, default=5)
+    ours, theirs = (problem < 5).cast(pl.Float64), (problem < right).cast(pl.Float64)
+    published = pl.when(~last | pl.col("think_budget").is_not_null()).then(theirs)
+    return rows.with_columns(score=ours, published_score=published, grade_status=pl.lit("graded"))

@@ -73,7 +73,7 @@ def worker_and_row(
     rollouts = {"prompt_length": 32, "response_length": 15} | lengths
     seeds = {"rollout_seeds": rollout_seeds}
     reward = reward or (f"l1_{l1['form']}" if l1 else "correctness")
-    of_loss = {"mask_truncated_samples": False, "train_on_forced_end": False} | (masks or {})
+    of_loss = {"mask_truncated_samples": False, "train_on_forced_end": False, "as_published": False} | (masks or {})
     config = OmegaConf.create(
         {
             "actor_rollout_ref": {"model": {"path": str(BASE)}, "rollout": rollouts},

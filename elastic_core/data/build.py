@@ -28,7 +28,7 @@ from typing import Any
 import polars as pl
 
 from elastic_core.data import decontaminate, problems, word_problems
-from elastic_core.data.clean import file_batches, num_rows, remove_leftovers, write_clean, write_final
+from elastic_core.data.clean import Batches, file_batches, num_rows, remove_leftovers, write_clean, write_final
 from elastic_core.data.dataset import ROW, Dataset, Form, Generated
 from elastic_core.data.decontaminate import Questions
 from elastic_core.data.fetch import FetchedDataset
@@ -136,11 +136,7 @@ class Sets:
             if not target.exists():
                 named = next((other for other in self.plan.datasets if other.name == entry.ids), None)
                 ids = pl.read_parquet(self.clean_file(named), columns=["id"])["id"] if named else None
-                if not isinstance(entry.source, Generated):
-                    raw = file_batches(entry, [file.path for file in self.plan.fetched[entry.name].files])
-                else:
-                    raw = iter([(str(entry.source), generated(entry, self.plan.miniature, self.plan.words))])
-                write_clean(entry, raw, target, ids)
+                write_clean(entry, raw_batches(entry, self.plan.fetched.get(entry.name), self.plan), target, ids)
         return target
 
     def clean_file(self, entry: Dataset) -> Path:
@@ -174,7 +170,7 @@ class Sets:
         keys: dict[str, str] = {}
         for entry in self.plan.datasets:  # What an entry takes its ids from comes before it.
             if isinstance(entry.source, Generated):
-                source: Any = _parameters(entry, self.plan.miniature, self.plan.words).model_dump()
+                source: Any = _parameters(entry, self.plan).model_dump()
             else:
                 source = {file.name: file.sha256 for file in self.plan.fetched[entry.name].files}
             ids = keys[entry.ids] if entry.ids else None
@@ -266,23 +262,23 @@ def _is_trained(entry: Dataset) -> bool:
     return entry.form in _WITH_QUESTIONS and entry.split == "train"
 
 
-def _parameters(
-    entry: Dataset, miniature: MiniatureParameters | None, words: WordParameters | None
-) -> MiniatureParameters:
-    section, parameters = ("miniature", miniature)
-    if str(entry.source) == word_problems.MODULE:
-        section, parameters = ("words", words)
-    if parameters is None:
+def raw_batches(entry: Dataset, fetched: FetchedDataset | None, sizes: Any) -> Batches:
+    """Raw rows of a data set's files, or of one that is generated: ROW, question and answer, of word problems also an
+    exchange in the alpaca form. UserError for a file that cannot be read, and where the attribute of `sizes` that the
+    set is generated from, `miniature` or `words`, is None."""
+    if not isinstance(entry.source, Generated):
+        assert fetched is not None, entry.name
+        return file_batches(entry, [file.path for file in fetched.files])
+    parameters = _parameters(entry, sizes)
+    if isinstance(parameters, WordParameters):
+        rows = [each.row() for each in word_problems.of_dataset(entry.name, parameters)]
+    else:
+        rows = [{"question": each.question, "answer": str(each.answer)} for each in of_dataset(entry.name, parameters)]
+    return iter([(str(entry.source), pl.DataFrame(rows).with_row_index(ROW, 1))])
+
+
+def _parameters(entry: Dataset, sizes: Any) -> MiniatureParameters:
+    section = "words" if str(entry.source) == word_problems.MODULE else "miniature"
+    if (parameters := getattr(sizes, section)) is None:
         raise UserError(f"data.{section}: missing; the data set {entry.name} is generated from it")
     return parameters
-
-
-def generated(entry: Dataset, miniature: MiniatureParameters | None, words: WordParameters | None) -> pl.DataFrame:
-    """Raw rows of a set that is made from a seed: ROW, question and answer, of word problems also an exchange in the
-    alpaca form. UserError where its parameters are missing."""
-    parameters = _parameters(entry, miniature, words)
-    if not isinstance(parameters, WordParameters):
-        rows = [{"question": each.question, "answer": str(each.answer)} for each in of_dataset(entry.name, parameters)]
-    else:
-        rows = [each.row() for each in word_problems.of_dataset(entry.name, parameters)]
-    return pl.DataFrame(rows).with_row_index(ROW, 1)

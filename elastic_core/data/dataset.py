@@ -20,7 +20,7 @@ Split = Literal["train", "validation", "evaluation", "reference"]
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file of a source. The first fetch records what is not stated here, later ones hold to it."""
+    """A file of a source. Its sha256 is stated for all sources but the hub, where the first fetch records it."""
 
     path: str  # inside the repository; on the hub and in a mirror also a pattern such as `taco/train-*.parquet`
     sha256: str | None = None
@@ -51,7 +51,6 @@ class Hub:
 
     repository: str
     revision: str = "main"  # branch, tag or commit; the first fetch resolves it to a commit and records that
-    gated: bool = False  # one must log in and accept its conditions first
 
     def __str__(self) -> str:
         return f"huggingface.co/datasets/{self.repository}"

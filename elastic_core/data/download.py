@@ -10,14 +10,13 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from elastic_core.data.dataset import GitHub, Hub
+from elastic_core.data.pins import Pin
 from elastic_core.errors import UserError
 from elastic_core.system.network import DownloadError, TooLarge, pieces
 from elastic_core.system.retry import retrying
@@ -33,68 +32,43 @@ CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 30.0  # seconds until a connection stands,
 MAX_BYTES = 64 << 30  # of a file whose size is not known in advance
 
 
-@dataclass(frozen=True)
-class Pin:
-    """What identifies a file's content; None where it is not known. `bytes` is its size."""
-
-    sha256: str | None
-    bytes: int | None
-
-    def contradicts(self, other: Pin) -> bool:
-        """Whether both know something and it differs."""
-        return self.completed(other) != other.completed(self)
-
-    def completed(self, other: Pin) -> Pin:
-        """With what the other knows where this one does not."""
-        return Pin(self.sha256 or other.sha256, other.bytes if self.bytes is None else self.bytes)
-
-    def __str__(self) -> str:
-        size = "" if self.bytes is None else f" ({self.bytes} bytes)"
-        return f"sha256 {self.sha256 or 'unknown'}{size}"
-
-
-class Listing(NamedTuple):
-    """A hub repository at a commit. The files' sha256 are given where they are stored in LFS."""
-
-    commit: str
-    files: Mapping[str, Pin]
-
-
 class Network:
     """Retries, bounds and the way to stop, for one fetch. Safe for several threads.
 
-    A host that could not be reached is not tried again, and a hub repository is listed once. `stop` ends all transfers
-    with CancelledError; what they have is kept.
+    A host that could not be reached is not tried again. `stop` ends all transfers with CancelledError; what they have
+    is kept. Each request raises DownloadError when the host cannot be reached or does not give what it should, and
+    UserError when it refuses: no such repository, no such revision, gated.
     """
 
     def __init__(self) -> None:
         self.stop = threading.Event()
         self._unreachable: dict[str, str] = {}
-        self._listings: dict[Hub, Listing | Exception] = {}
-        self._listing_lock = threading.Lock()
         # It logs every URL at INFO, and those of the hub's storage carry signatures that grant access.
         logging.getLogger("httpx").setLevel(logging.WARNING)
 
-    def listing(self, source: Hub, revision: str) -> Listing:
-        """The repository's files and the commit of the revision. DownloadError when the hub cannot be reached;
-        UserError when it refuses: no such repository, no such revision, gated."""
-        with self._listing_lock:
-            if source not in self._listings:
-                try:
-                    self._listings[source] = self._list(source, revision)
-                except (DownloadError, UserError) as error:
-                    self._listings[source] = error
-        listing = self._listings[source]
-        if isinstance(listing, Exception):
-            raise listing
-        return listing
+    def listing(self, source: Hub, revision: str) -> tuple[str, Mapping[str, Pin]]:
+        """The commit of a revision, and the repository's files there; the sha256 of those stored in LFS."""
+        from huggingface_hub import HfApi
 
-    def download(self, source: GitHub | Hub, name: str, commit: str, part: Path, size: int | None) -> None:
+        api = HfApi()
+        host = _host(api.endpoint)
+        # The client itself does not retry this request.
+        listed = partial(api.dataset_info, revision=revision, files_metadata=True, timeout=READ_TIMEOUT)
+        try:
+            info = self._retried(partial(listed, source.repository), source, revision, host)
+        except (ValueError, KeyError) as error:
+            raise DownloadError(f"{host} did not answer as the hub does") from error
+        if info.sha is None or info.siblings is None:
+            raise DownloadError(f"{host} answered without a commit or without a list of files")
+        return info.sha, {
+            file.rfilename: Pin(file.lfs.sha256 if file.lfs else None, file.size) for file in info.siblings
+        }
+
+    def download(self, source: GitHub | Hub, name: str, revision: str, part: Path, size: int | None) -> None:
         """Bring `part` to the whole content of a file, going on after the bytes that it has; nothing is kept of a file
-        of more bytes than `size`. Errors as of `listing`."""
+        of more bytes than `size`."""
         if size is not None and part.is_file() and part.stat().st_size == size:
             return  # All had arrived, and the fetch ended before it was checked.
-        _refuse_offline()
         part.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(source, GitHub):
             url, login = source.url(name), dict[str, str]()
@@ -102,51 +76,27 @@ class Network:
             from huggingface_hub import hf_hub_url
             from huggingface_hub.utils import build_hf_headers
 
-            url = hf_hub_url(source.repository, name, repo_type="dataset", revision=commit)
+            url = hf_hub_url(source.repository, name, repo_type="dataset", revision=revision)
             login = build_hf_headers()
-        host = _host(url)
         most = MAX_BYTES if size is None else size
         try:
-            self._retried(lambda: self._receive(url, login, part, most), source, commit, host)
+            self._retried(lambda: self._receive(url, login, part, most), source, revision, _host(url))
         except TooLarge as error:
             part.unlink(missing_ok=True)
             expected = f"no more than {most}" if size is None else str(size)
-            raise DownloadError(f"{host}: {error}; expected {expected}") from None
-
-    def alone(self, lock: Path) -> AbstractContextManager[object]:
-        """Hold a lock file, so that no two processes write to one partial download."""
-        from filelock import FileLock
-
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        return FileLock(lock).acquire(poll_interval=0.2, cancel_check=self.stop.is_set)
-
-    def _list(self, source: Hub, revision: str) -> Listing:
-        _refuse_offline()
-        from huggingface_hub import HfApi
-        from huggingface_hub.errors import HFValidationError
-
-        api = HfApi()
-        # The client itself does not retry this request.
-        listed = partial(api.dataset_info, revision=revision, files_metadata=True, timeout=READ_TIMEOUT)
-        try:
-            info = self._retried(partial(listed, source.repository), source, revision, _host(api.endpoint))
-        except HFValidationError as error:
-            raise UserError(f"{source}: not a name of a data set on the hub: {error}") from error
-        except (ValueError, KeyError) as error:
-            raise DownloadError(f"{_host(api.endpoint)} did not answer as the hub does") from error
-        if info.sha is None or info.siblings is None:
-            raise DownloadError(f"{_host(api.endpoint)} answered without a commit or without a list of files")
-        files = {file.rfilename: Pin(file.lfs.sha256 if file.lfs else None, file.size) for file in info.siblings}
-        return Listing(info.sha, files)
+            raise DownloadError(f"{_host(url)}: {error}; expected {expected}") from None
 
     def _retried(self, attempt: Callable[[], T], source: GitHub | Hub, revision: str, host: str) -> T:
         import httpx
+        from huggingface_hub import is_offline_mode
 
         def checked() -> T:
             if self.stop.is_set():
                 raise CancelledError
             return attempt()
 
+        if is_offline_mode():
+            raise DownloadError("not asked, because HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set")
         if host in self._unreachable:
             raise DownloadError(self._unreachable[host])
         try:
@@ -190,13 +140,6 @@ def _host(url: str) -> str:
     return urlsplit(url).hostname or url
 
 
-def _refuse_offline() -> None:
-    from huggingface_hub import is_offline_mode
-
-    if is_offline_mode():
-        raise DownloadError("not asked, because HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set")
-
-
 def _is_transient(error: BaseException) -> bool:
     import httpx
 
@@ -214,10 +157,10 @@ def _explained(error: httpx.HTTPError, source: GitHub | Hub, revision: str, host
     status, code = response.status_code, response.headers.get("X-Error-Code")
     if isinstance(source, Hub):
         login = f"accept its conditions at https://{source} and log in by `hf auth login`, or set HF_TOKEN"
-        if code == "GatedRepo" or status == 403 or (status == 401 and source.gated):
+        if code == "GatedRepo":
             return UserError(f"{source} is gated (HTTP {status}): {login}")
-        if status == 401:  # The hub says so, too, of repositories that do not exist, when the user is not logged in.
-            return UserError(f"{source} is gated, private or does not exist (HTTP 401): check its name, {login}")
+        if status in (401, 403):  # 401 also of what does not exist, when the user is not logged in.
+            return UserError(f"{source} is gated, private or does not exist (HTTP {status}): check its name, {login}")
         if code == "RepoNotFound":
             return UserError(f"{source}: no such data set on {host}; check its name")
         if code == "RevisionNotFound":

@@ -8,7 +8,6 @@ are listed instead, and only those that a lone string consists of are accepted.
 from __future__ import annotations
 
 import binascii
-import io
 import pickletools
 import re
 import zlib
@@ -20,8 +19,6 @@ _ONE_STRING = re.compile(
     "(PROTO )?(FRAME )?(UNICODE|SHORT_BINUNICODE|BINUNICODE|BINUNICODE8)( PUT| BINPUT| LONG_BINPUT| MEMOIZE)? STOP"
 )
 _MOST_OPCODES = 5
-
-_SLICE = 1 << 16  # bytes of zlib data at a time: at most 64 MiB come out of them
 
 
 class HostilePickle(ValueError):
@@ -64,19 +61,16 @@ def unpickle_string(data: bytes, *, max_bytes: int = MAX_BYTES) -> str:
 
 
 def _inflate(packed: bytes, max_bytes: int) -> bytes:
-    """Decompressed zlib data. Grows one buffer, where `decompress` at once would hold everything twice."""
-    inflater, plain = zlib.decompressobj(), io.BytesIO()
-    for start in range(0, len(packed), _SLICE):
-        if inflater.eof:  # it would gather what follows, and copy that again for each slice
-            raise ValueError(f"{len(packed) - start} bytes or more after the end of the zlib data")
-        try:
-            plain.write(inflater.decompress(packed[start : start + _SLICE], max_bytes + 1 - plain.tell()))
-        except zlib.error as error:
-            raise ValueError(f"not zlib data: {error}") from None
-        if plain.tell() > max_bytes:
-            raise ValueError(f"decompresses to more than the limit of {max_bytes} bytes")
+    """Decompressed zlib data, of at most `max_bytes`."""
+    inflater = zlib.decompressobj()
+    try:
+        plain = inflater.decompress(packed, max_bytes + 1)
+    except zlib.error as error:
+        raise ValueError(f"not zlib data: {error}") from None
+    if len(plain) > max_bytes:
+        raise ValueError(f"decompresses to more than the limit of {max_bytes} bytes")
     if not inflater.eof:
         raise ValueError(f"zlib data that ends early, after {len(packed)} bytes")
     if inflater.unused_data:
         raise ValueError(f"{len(inflater.unused_data)} bytes after the end of the zlib data")
-    return plain.getvalue()
+    return plain

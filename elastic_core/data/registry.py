@@ -15,6 +15,7 @@ from elastic_core.data import mapping, mapping_code, user_dataset, word_problems
 from elastic_core.data.dataset import Dataset, Form, Generated, GitHub, Hub, Local, SourceFile
 from elastic_core.errors import UserError, nearest
 from elastic_core.miniature.problems import DATA_SOURCE, LEVELS, TRAIN, VALIDATION
+from elastic_core.system.fingerprint import sha256_file
 
 RLLM = GitHub("agentica-project/rllm", "874daa4acb7f451dc2a4b2b6e8ce28f5aa88d1f5")
 REASONFLUX = GitHub("Gen-Verse/ReasonFlux", "8980b8b9298e6a02f730a14579106bd5ba34fcb3")
@@ -30,8 +31,8 @@ def _github(
     return {"source": source, "files": (SourceFile(folder + path, sha256, size),), "licence": licence}
 
 
-def _hub(repository: str, *paths: str, licence: str, gated: bool = False) -> dict[str, Any]:
-    return {"source": Hub(repository, gated=gated), "files": tuple(map(SourceFile, paths)), "licence": licence}
+def _hub(repository: str, *paths: str, licence: str) -> dict[str, Any]:
+    return {"source": Hub(repository), "files": tuple(map(SourceFile, paths)), "licence": licence}
 
 
 _rllm = partial(_github, RLLM, folder="rllm/data/", licence="MIT")
@@ -94,7 +95,7 @@ _ENTRIES = (
                   "c1e099f7b5830fb843fa52d48d0af8a296a94745cb5981b4ce539dd18af6f8ee")),
     Dataset("gpqa-diamond", "GPQA-Diamond, gated on the hub", split="evaluation", domain="science", rows=198,
             map=mapping.gpqa, grader="choice", prompt="choice-v1",
-            **_hub("Idavidrein/gpqa", "gpqa_diamond.csv", licence="CC-BY-4.0", gated=True)),
+            **_hub("Idavidrein/gpqa", "gpqa_diamond.csv", licence="CC-BY-4.0")),
     _code("livecodebench", "LiveCodeBench v5, contests from 2024-08-01 to 2025-01-31", rows=279,
           map=mapping_code.livecodebench, prompt="livecodebench-v1",
           **_hub("livecodebench/code_generation_lite", *_livecodebench, licence="CC")),
@@ -152,7 +153,8 @@ def all_datasets(user_directory: Path) -> dict[str, Dataset]:
     known, directory = dict(REGISTRY), user_directory / STAND_INS
     for name, entry in REGISTRY.items():
         if entry.files and (file := stand_in_file(entry, directory)).exists():
-            known[name] = replace(entry, source=Local(directory), files=(SourceFile(file.name),), rows=None)
+            files = (SourceFile(file.name, sha256_file(file)),)
+            known[name] = replace(entry, source=Local(directory), files=files, rows=None)
     return known | users
 
 

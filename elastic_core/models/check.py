@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from elastic_core.errors import UserError, first_line
-from elastic_core.models.files import tensors, weight_files
+from elastic_core.models.files import tensors
 from elastic_core.models.special_tokens import ChatTemplateFailed, load_markers, load_tokenizer
 from elastic_core.system.fingerprint import tokenizer_fingerprint
 
@@ -93,19 +93,10 @@ def _read_json(file: Path, name: str) -> dict[str, Any]:
 
 def _require_weights(checkpoint: Path, name: str) -> None:
     try:
-        shards = weight_files(checkpoint)
-        missing = [shard.name for shard in shards if not shard.exists()]
-        if not missing:
-            tensors(checkpoint)
+        if tensors(checkpoint):
+            return
     except UserError as error:
         raise UserError(f"{name}: {str(error).removeprefix(f'{checkpoint}/')}") from None
-    if missing:
-        raise UserError(
-            f"{name} lacks {len(missing)} of the {len(shards)} files of its weights ({missing[0]}); copy them, or "
-            "download the model anew"
-        )
-    if shards:
-        return
     found = _gguf(checkpoint) or next((file.name for file in sorted(checkpoint.glob("*.bin"))), None)
     if found is None:
         raise UserError(f"{name} holds no weights, expected *.safetensors; copy them there")
@@ -136,14 +127,11 @@ def _require_architecture(checkpoint: Path, raw: dict[str, Any], name: str) -> A
             f"{name}: model_type {config.model_type} is not a language model that transformers can load as one "
             "(AutoModelForCausalLM); give one that is"
         )
-    names = config.architectures or []
-    if not names:
+    if not set(ModelRegistry.get_supported_archs()) & set(config.architectures or []):
         expected = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)].__name__
-        raise UserError(f'{name}: its config.json has no architectures; expected ["{expected}"]')
-    if not set(ModelRegistry.get_supported_archs()) & set(names):
         raise UserError(
-            f"{name}: vLLM has no code for the architecture {', '.join(names)} of its config.json; give a model whose "
-            "architecture is among vllm.ModelRegistry.get_supported_archs()"
+            f"{name}: vLLM has no code for the architectures {config.architectures} of its config.json; expected one "
+            f"that it has, such as {expected} (vllm.ModelRegistry.get_supported_archs())"
         )
     return config
 

@@ -103,11 +103,11 @@ class Tensor(TypedDict):
 
 def tensors(model: Path) -> dict[str, Tensor]:
     """Return the tensors of a checkpoint directory by name; none where it holds no safetensors files. UserError for a
-    file that is truncated or cannot be read."""
+    file that is missing, truncated or cannot be read."""
     from safetensors import SafetensorError, safe_open
 
     found: dict[str, Tensor] = {}
-    for file in sorted(model.glob("*.safetensors")):
+    for file in weight_files(model):
         try:
             with safe_open(file, framework="numpy") as opened:
                 parts = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from elastic_core.errors import UserError, first_line
 from elastic_core.reasonflux.library import Template
 from elastic_core.system.files import replacing
-from elastic_core.system.fingerprint import hash_value, model_fingerprint
+from elastic_core.system.fingerprint import hash_value, sha256_file
 
 TFIDF = "tfidf"
-EXTRA = "pip install elastic-reasoning[templates]"
+TASK = "text-matching"  # The adapter of an embedder that has one for each task; as published.
 
 Vectors = NDArray[np.float32]  # of shape (texts, dimension)
 
@@ -45,9 +45,8 @@ Query = str | tuple[str, str, str]
 class Embedder(Protocol):
     """Turns texts into vectors whose cosine says how near two texts are in meaning."""
 
-    @property
-    def name(self) -> str:
-        """Names all that the vectors depend on besides the texts."""
+    name: str
+    """Names all that the vectors depend on besides the texts."""
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """One row for each text."""
@@ -65,27 +64,37 @@ class TfidfEmbedder:
         self._vectorizer = TfidfVectorizer(analyzer=_stems, dtype=np.float32).fit(texts)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        vectors: Vectors = self._vectorizer.transform(texts).toarray()
-        return vectors
+        return self._vectorizer.transform(texts).toarray()  # type: ignore[no-any-return]
 
 
 class SentenceTransformerEmbedder:
-    """A sentence-transformers model, by its name on the hub or its directory. Raises UserError when it is not there."""
+    """A sentence-transformers model, by its name on the hub or its directory. Raises UserError when it is not there.
+
+    If its modules.json says that it takes a task, as that of jina-embeddings-v3 does, it has an adapter for each and
+    uses none by default. It is given TASK, and the prompt of that name. `embed` raises UserError if it has no TASK.
+    """
 
     def __init__(self, model: str, trust_remote_code: bool = False) -> None:
         try:
             from sentence_transformers import SentenceTransformer
-        except ImportError:
-            raise UserError(f"embedder {model} needs sentence-transformers; install it: {EXTRA}") from None
-        try:
+
             self.name = versioned(model)
             self._model: Any = SentenceTransformer(model, trust_remote_code=trust_remote_code)
+        except ImportError as error:
+            needed = f"sentence-transformers, and what its code imports ({first_line(error)})"
+            raise UserError(f"embedder {model} needs {needed}: pip install elastic-reasoning[templates]") from None
         except (OSError, ValueError) as error:
             raise UserError(f"embedder {model}: cannot be loaded: {first_line(error)}") from None
+        takes_task = any("task" in names for names in (self._model.module_kwargs or {}).values())
+        prompt = {"prompt_name": TASK} if takes_task and TASK in self._model.prompts else {}
+        self._asked = {"task": TASK} | prompt if takes_task else prompt
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        vectors: Vectors = self._model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False)
-        return vectors.astype(np.float32, copy=False)
+        try:
+            vectors = self._model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False, **self._asked)
+        except ValueError as error:
+            raise UserError(f"embedder {self.name}: {first_line(error)}") from None
+        return np.asarray(vectors, dtype=np.float32)
 
 
 def embed_cached(embedder: Embedder, texts: Sequence[str], directory: Path) -> Vectors:
@@ -101,9 +110,11 @@ def embed_cached(embedder: Embedder, texts: Sequence[str], directory: Path) -> V
 
 
 def versioned(model: str) -> str:
-    """An embedder's name, with its content where it is a directory: it changes under its name when it is trained on."""
-    directory = Path(model)
-    return f"{model}@{model_fingerprint(directory)}" if directory.is_dir() else model
+    """An embedder's name and task, with its content where it is a directory, which changes when it is trained on."""
+    if model == TFIDF:
+        return TFIDF
+    files = {str(file.relative_to(model)): sha256_file(file) for file in Path(model).rglob("*") if file.is_file()}
+    return f"{model}@{hash_value(files)[:16]}, {TASK}" if files else f"{model}, {TASK}"
 
 
 class Match(NamedTuple):
@@ -152,11 +163,9 @@ class Retriever:
         return [self._rank(*row, num) for row in zip(chosen, sections.tolist(), templates.tolist(), strict=True)]
 
     def _rank(self, chosen: list[int], sections: list[float], templates: list[float], num: int) -> list[Match]:
-        matches = []
-        for section in sorted(chosen):
-            for index in range(self._first_template[section], self._first_template[section + 1]):
-                total = score(templates[index], sections[section])
-                matches.append(Match(self._templates[index], total, templates[index], sections[section]))
+        inside = ((i, s) for s in sorted(chosen) for i in range(self._first_template[s], self._first_template[s + 1]))
+        found = ((self._templates[i], templates[i], sections[s]) for i, s in inside)
+        matches = (Match(template, score(own, above), own, above) for template, own, above in found)
         # Stable: of equal scores the first by name stays first.
         return sorted(matches, key=lambda match: match.score, reverse=True)[:num]
 

@@ -10,15 +10,16 @@ raises: a response is never scored 0 because a machine was out of memory or proc
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from os import cpu_count
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from elastic_core.rewards import code, math  # noqa: F401
 from elastic_core.rewards.truth import ATTEMPTS, FIRST_WAIT, GRADERS, Grade, GradeStatus, GradingFailed, solution_of
 
+T = TypeVar("T")
 KINDS = tuple(sorted(GRADERS))  # kinds that `grade` takes
 
 
@@ -44,17 +45,27 @@ def grade(kind: str, response: str, truth: str) -> Grade:
     solution = solution_of(response)
     if solution is None:
         return Grade(0.0, GradeStatus.TRUNCATED, None)
+    return patiently(lambda: GRADERS[kind](solution, truth))
+
+
+def patiently(grade: Callable[[], T]) -> T:
+    """What grading gives in one of `ATTEMPTS`, with pauses between them. GradingFailed when none succeeds."""
     for attempt in range(ATTEMPTS - 1):
         with suppress(GradingFailed):
-            return GRADERS[kind](solution, truth)
+            return grade()
         time.sleep(FIRST_WAIT * 2**attempt)
-    return GRADERS[kind](solution, truth)
+    return grade()
 
 
 def grade_many(answers: Sequence[Answer]) -> list[Grade]:
     """Grades in the order of the answers, on all cores; equal answers are graded once. Raises as `grade`."""
+    return on_all_cores(grade, answers)
+
+
+def on_all_cores(grader: Callable[..., T], answers: Sequence[tuple[Any, ...]]) -> list[T]:
+    """Results of a grader for answers, which are its arguments; equal answers are graded once. Raises as the grader."""
     different = list(dict.fromkeys(answers))
     # What takes long is done by other processes, which these threads wait for.
     with ThreadPoolExecutor(min(len(different), cpu_count() or 1) or 1) as pool:
-        grades = dict(zip(different, pool.map(lambda answer: grade(*answer), different), strict=True))
+        grades = dict(zip(different, pool.map(lambda answer: grader(*answer), different), strict=True))
     return [grades[answer] for answer in answers]

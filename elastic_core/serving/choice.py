@@ -65,7 +65,9 @@ class Choice(NamedTuple):
     `num_frontier` of them are on the frontier; `left_out` more have fewer problems. `rule` is the accuracy of `high`
     over responses without a limit, with its 95 % interval, where the rule chose it, else why it chose none; `cap` the
     tokens at which some of these responses were cut, None where none was. `num_rules` stop rules were candidates too.
-    `points` are the budgets with the solution budget of `high`."""
+    `points` are the budgets with the solution budget of `high`. A certificate takes `least_problems` of a benchmark
+    where nothing is lost; about `enough_problems` like those of the smallest would give one to a budget that saves
+    something, None where no number would."""
 
     levels: dict[Effort, Level]
     num_budgets: int
@@ -75,6 +77,8 @@ class Choice(NamedTuple):
     cap: int | None = None
     num_rules: int = 0
     points: tuple[Point, ...] = ()
+    least_problems: int = 0
+    enough_problems: int | None = None
 
 
 def choose_levels(
@@ -105,11 +109,12 @@ def choose_levels(
     if calibration is not None:
         cells = problems.select(_CELL).unique()
         held = _problems(_with_rules(calibration, with_rules))[0].join(cells, on=_CELL, how="semi", nulls_equal=True)
-    rule = _ruled(held, margin, level, guess)
+    advice = _advice(held, margin, level)
+    rule = _ruled(advice, held, guess)
     chosen, num_frontier = _chosen(problems, rule)
 
     def of_half(half: pl.DataFrame) -> dict[Effort, _Cell]:
-        return _chosen(half, rule if calibration is not None else _ruled(half, margin, level, guess))[0]
+        return _chosen(half, rule if calibration is not None else _ruled(_advice(half, margin, level), half, guess))[0]
 
     crossed = _cross_fitted(problems, sides, chosen, of_half)
     # Accuracy of the first over the second of each two budgets.
@@ -124,6 +129,8 @@ def choose_levels(
     levels = {effort: _level(sides[cell], rows, crossed[effort], below.get(effort)) for effort, cell in chosen.items()}
     loss = rule if isinstance(rule, Reason) else Gain(**{end: round(rule[name], 6) for end, name in _LOSS.items()})
     of_high = [sides[cell] for cell in budgets if cell[2] == chosen["high"][2]]
+    share = level / max(1, num_chains(candidates(held)))
+    enough = advice.filter(pl.col("saved_low") > 0)["problems_needed"].min()
     return Choice(
         levels,
         len(budgets),
@@ -133,22 +140,12 @@ def choose_levels(
         held.filter(strategy=FREE)["cap"].max(),  # type: ignore[arg-type]
         len(sides) - len(budgets),
         tuple(sorted((_point(side, rows) for side in of_high), key=lambda each: each.think)),
+        problems_at_least(min(margin, WIDEST), share, held["looks"].list.len().min()),  # type: ignore[arg-type]
+        None if enough is None else int(enough),  # type: ignore[arg-type,call-overload]
     )
 
 
-def certificate_needs(rows: pl.DataFrame, margin: float, level: float) -> tuple[int, int | None]:
-    """How many problems of a benchmark a certificate takes where nothing is lost, and how many like those of the
-    smallest would give one to a budget that saves something; None where none would. Rows and margin as of
-    `choose_levels`."""
-    problems, _ = _problems(_with_rules(rows))
-    advice = budget_advice(problems, margin=margin, certified=_on_each(problems, margin, level))
-    needed = advice.filter(pl.col("saved_low") > 0)["problems_needed"].min()
-    looks = problems["looks"].list.len().min()
-    share = level / max(1, num_chains(candidates(problems)))
-    return problems_at_least(min(margin, WIDEST), share, looks), None if needed is None else int(needed)  # type: ignore[arg-type,call-overload]
-
-
-def _with_rules(rows: pl.DataFrame, with_rules: bool = True) -> pl.DataFrame:
+def _with_rules(rows: pl.DataFrame, with_rules: bool) -> pl.DataFrame:
     """Rows with what they cost; and with those of the stop rules that can be certified, where the rows hold one thought
     at several budgets."""
     work = {
@@ -159,13 +156,18 @@ def _with_rules(rows: pl.DataFrame, with_rules: bool = True) -> pl.DataFrame:
     }
     rows = rows.with_columns(**work, model=pl.lit(_MODEL), cut=is_cut())
     found = [rows.select(_READ)]
-    with suppress(NotComparable):
-        thoughts = read_thoughts(rows)
-        rules = certifiable(thoughts) if with_rules else []
-        named = {"model": pl.lit(_MODEL), "cut": pl.lit(False)}
-        found += [stopped_rows(thoughts, rule).with_columns(**named).select(_READ) for rule in rules]
+    if with_rules:
+        found += _of_rules(rows)
     tokens = pl.col("input_tokens") + pl.col("output_tokens") - pl.col("prompt_tokens")
     return pl.concat(found, how="vertical_relaxed").with_columns(tokens=tokens.cast(pl.Float64))
+
+
+def _of_rules(rows: pl.DataFrame) -> list[pl.DataFrame]:
+    named = {"model": pl.lit(_MODEL), "cut": pl.lit(False)}
+    with suppress(NotComparable):
+        thoughts = read_thoughts(rows)
+        return [stopped_rows(thoughts, rule).with_columns(**named).select(_READ) for rule in certifiable(thoughts)]
+    return []
 
 
 _READ = [*CELL, "problem", "sample", "score", "cut", "prompt_tokens", *WORK]
@@ -197,11 +199,14 @@ def _all_there(column: str) -> pl.Expr:
     return pl.when(pl.col(column).null_count() == 0).then(pl.col(column))
 
 
-def _ruled(problems: pl.DataFrame, margin: float, level: float, guess: float) -> dict[str, Any] | Reason:
+def _advice(problems: pl.DataFrame, margin: float, level: float) -> pl.DataFrame:
+    return budget_advice(problems, margin=margin, certified=_on_each(problems, margin, level))
+
+
+def _ruled(advice: pl.DataFrame, problems: pl.DataFrame, guess: float) -> dict[str, Any] | Reason:
     """What the rule says of a problem table."""
     if FREE not in problems["strategy"]:
         return Reason.UNMEASURED
-    advice = budget_advice(problems, margin=margin, certified=_on_each(problems, margin, level))
     return choose_budgets(advice, problems, {_ALL: guess})[_MODEL, _ALL]
 
 

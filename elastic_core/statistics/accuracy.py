@@ -31,7 +31,7 @@ from elastic_core.statistics.intervals import (
     t_quantile,
     with_seeds,
 )
-from elastic_core.trajectory import BUDGET
+from elastic_core.trajectory import BUDGET, CELL
 
 
 def avg_at_k(rows: pl.DataFrame) -> Estimate:
@@ -108,6 +108,20 @@ def paired_differences(rows: pl.DataFrame, between: Literal["model", "strategy"]
                 found.append((*key, first, second, *score_difference(ours, theirs).row))
     keys = {name: problems.schema[name] for name in place} | {"first": pl.String(), "second": pl.String()}
     return estimates_table(found, keys, ["difference", "low", "high"])
+
+
+def published_differences(problems: pl.DataFrame) -> pl.DataFrame:
+    """Subtract avg@k by our grades from avg@k as published, for each cell with both (`score_difference`). `problems` is
+    the table of `reports.summary.cell_problems`.
+
+    Columns: those of `CELL`, difference, low, high (in [-1, 1]), num_problems, num_trajectories (of both gradings).
+    """
+    found, name = [], "published_score"
+    for key, ours in problems.drop_nulls(name).partition_by(CELL, as_dict=True).items():
+        theirs = ours.drop("score", by_seed("score"), strict=False)
+        theirs = theirs.rename({name: "score", by_seed(name): by_seed("score")}, strict=False)
+        found.append((*key, *score_difference(theirs, ours).row))
+    return estimates_table(found, {each: problems.schema[each] for each in CELL}, ["difference", "low", "high"])
 
 
 def mean_squares(values: np.ndarray) -> tuple[float, float, float]:

@@ -162,6 +162,7 @@ def _cell(rows: pl.DataFrame, cell: pl.DataFrame, wanted: Parallel) -> pl.DataFr
             strategy=pl.lit(wanted.name),
             num_samples=pl.col("num_samples") // n,
             k=pl.lit(1, cell.schema["k"]),
+            published_score=pl.lit(None),  # The vote is of our answers.
             **{name: pl.col("vote") for name in ("score", "pass_at_k", "maj_at_k")},
         )
         .with_columns(tokens=pl.col("think_tokens") + pl.col("solution_tokens"))

@@ -92,7 +92,7 @@ def sweep_models(
     """The models of a request.
 
     Args:
-        request: models, strategies, budgets; may have strategies_of and max_response_tokens.
+        request: models, strategies, budgets; may have strategies_of, max_response_tokens and grading.
         fingerprints, paths: of the checkpoints, by name; those behind servers have an endpoint in place of a path.
 
     Raises:
@@ -100,7 +100,7 @@ def sweep_models(
             two models that pass tokens to each other and do not share one tokenizer, a budget above the context.
     """
     found = []
-    behind = endpoints or {}
+    behind, as_published = endpoints or {}, "grading" in request
     tokenizers = {**paths, **{name: each.tokenizer for name, each in behind.items() if each.tokenizer is not None}}
     for name, cells in cells_of(request, list(problems)).items():
         names = checkpoint_names([name])
@@ -111,7 +111,7 @@ def sweep_models(
         fingerprint = ">".join(fingerprints[checkpoint] for checkpoint in split_model(name))
         engine_fingerprint = served[names[0]].engine_fingerprint if served else engine.fingerprint
         if served and served[names[0]].chat:
-            chat = ChatRows(fingerprint, engine_fingerprint)
+            chat = ChatRows(None, None, fingerprint, engine_fingerprint, as_published)
             found.append(SweepModel(name, {}, tuple(cells), chat, Questions(), None, served))
             continue
         thinks = any(STRATEGIES[cell.strategy].thinks for cell in cells)
@@ -135,7 +135,7 @@ def sweep_models(
             own = Prompts(navigator[0], {REASONFLUX_ZERO: templates.strategy(*navigator)})
             _check_context(cells, problems, own, navigator[1], contexts[0], limit, "the navigator")
         own_paths = {checkpoint: str(paths[checkpoint]) for checkpoint in names if checkpoint not in served}
-        rows = RowBuilder(tokenizer, markers, fingerprint, engine_fingerprint)
+        rows = RowBuilder(tokenizer, markers, fingerprint, engine_fingerprint, as_published)
         found.append(SweepModel(name, own_paths, tuple(cells), rows, prompts, context, served))
     return found
 

@@ -12,15 +12,17 @@ import polars as pl
 import pyarrow as pa
 
 from elastic_core.data.problems import Problem
-from elastic_core.rewards import Answer, grade_many
+from elastic_core.rewards import Answer, grade_many, on_all_cores
+from elastic_core.rewards.as_published import grade_as_published
 from elastic_core.rewards.response import ResponseText, response_texts
 from elastic_core.strategies.chat import ChatTrajectory
-from elastic_core.sweep.grid import Cell
+from elastic_core.sweep.grid import Cell, rows_of
 from elastic_core.sweep.table import Table
 from elastic_core.trajectory import SCHEMA
 
 CHANGES = pl.Schema({"before": pl.String(), "after": pl.String(), "rows": pl.UInt32()})
-"""How many rows had one status before regrading and have another, or the same, after it."""
+"""How many rows had one status before regrading and have another, or the same, after it. Of rows graded as published:
+how many are "right" or "wrong" by our grade, `before`, and "right", "wrong" or "not graded" by the published one."""
 
 Problems = Mapping[str, Mapping[str, Problem]]  # Problems by benchmark and id.
 
@@ -40,12 +42,13 @@ class Sample:
 
 @dataclass(frozen=True)
 class RowBuilder:
-    """Decodes and grades the trajectories of one model."""
+    """Decodes and grades the trajectories of one model, `as_published` too where that is set."""
 
     tokenizer: Any
     markers: Any
     model_fingerprint: str
     engine_fingerprint: str
+    as_published: bool = False
 
     def texts(self, trajectories: Sequence[Any]) -> Sequence[ResponseText]:
         return response_texts(self.tokenizer, self.markers, trajectories)
@@ -54,6 +57,7 @@ class RowBuilder:
         """Rows of the table's schema, graded together."""
         samples, trajectories = [sample for sample, _ in finished], [trajectory for _, trajectory in finished]
         texts, finishes = self.texts(trajectories), [each.think_finish for each in trajectories]
+        problems = [sample.problem for sample in samples]
         columns = {
             "model": [sample.cell.model for sample in samples],
             "benchmark": [sample.cell.benchmark for sample in samples],
@@ -68,7 +72,9 @@ class RowBuilder:
             **self.columns(trajectories),
             "thinking": [text.thinking for text in texts],
             "solution": [text.solution for text in texts],
-            **_grade_columns([sample.problem for sample in samples], texts, finishes),
+            **_grade_columns(problems, texts, finishes),
+            "published_score": [None] * len(finished),
+            **(_published_column(problems, texts, finishes) if self.as_published else {}),
             "engine_fingerprint": [self.engine_fingerprint] * len(finished),
             "model_fingerprint": [self.model_fingerprint] * len(finished),
         }
@@ -108,9 +114,6 @@ class RowBuilder:
 class ChatRows(RowBuilder):
     """Rows of a model behind a chat API: counts are those of the server's usage, and ids are null."""
 
-    def __init__(self, model_fingerprint: str, engine_fingerprint: str) -> None:
-        super().__init__(None, None, model_fingerprint, engine_fingerprint)
-
     def texts(self, trajectories: Sequence[ChatTrajectory]) -> Sequence[ResponseText]:
         return [ResponseText(each.reply.thinking, each.reply.solution) for each in trajectories]
 
@@ -138,41 +141,69 @@ def _bounds(lists: Sequence[Sequence[Any]]) -> np.ndarray:
     return np.cumsum([0, *map(len, lists)])
 
 
+_HAS_TEXT = pl.any_horizontal(pl.col("thinking", "solution").is_not_null())
+
+
+def lacks_published(problems: Problems) -> pl.Expr:
+    """Whether a row of a table can be graded as published, and is not."""
+    ids = {name: [each.id for each in given.values() if gradable(each)] for name, given in problems.items()}
+    return pl.col("published_score").is_null() & _HAS_TEXT & rows_of(ids)
+
+
+def gradable(problem: Problem) -> bool:
+    """Whether the authors grade problems of this kind: they have no choices."""
+    return problem.grader in ("math", "code")
+
+
 def regrade(
     store: Table,
     problems: Problems,
     on_rows: Callable[[int], None] = lambda rows: None,
     before_change: Callable[[], None] = lambda: None,
+    *,
+    as_published: bool = False,
+    only: pl.Expr | None = None,
 ) -> pl.DataFrame:
-    """Rewrite answer, score and status of every row, shard by shard; texts and tokens stay. Returns `CHANGES`. After an
-    interruption the same call finishes the rest.
+    """Rewrite answer, score and status of every row, or that `as_published` alone, shard by shard; all else stays, and
+    so do grades of rows without text. Returns `CHANGES`. After an interruption the same call finishes the rest.
 
     Args:
         on_rows: called with the number of rows of each finished shard.
         before_change: called before a shard whose grades change is written, while no sweep writes the table.
+        only: leave shards alone that have no such row; `on_rows` counts these.
 
     Raises:
         KeyError: on a row of a problem that is not given.
         TableLocked: when a sweep is writing the table.
         GradingFailed: when the grader failed; rewritten shards stay.
     """
-    changes = [pl.DataFrame(schema=CHANGES)]
+    changes, columns_of = [pl.DataFrame(schema=CHANGES)], _published_column if as_published else _grade_columns
+    compared = map(_verdict, ("score", "published_score")) if as_published else [pl.col("grade_status")] * 2
+    before, after = (each.alias(name) for each, name in zip(compared, ("before", "after"), strict=True))
 
     def anew(rows: pl.DataFrame) -> pl.DataFrame:
+        count = rows.height if only is None else rows.filter(only).height
+        if not count:
+            return rows
         keys = rows.select("benchmark", "problem").iter_rows()
         of_rows = [problems[benchmark][problem] for benchmark, problem in keys]
-        texts = [ResponseText(*row) for row in rows.select("thinking", "solution").iter_rows()]
-        columns = _grade_columns(of_rows, texts, rows["think_finish"])
-        graded = rows.with_columns(pl.Series(name, values, rows.schema[name]) for name, values in columns.items())
-        statuses = pl.DataFrame({"before": rows["grade_status"], "after": graded["grade_status"]})
+        texts = [ResponseText(*row) for row in rows.select(pl.col("thinking").fill_null(""), "solution").iter_rows()]
+        columns = columns_of(of_rows, texts, rows["think_finish"])
+        new = [pl.Series(name, values, rows.schema[name]) for name, values in columns.items()]
+        graded = rows.with_columns(pl.when(_HAS_TEXT).then(each).otherwise(each.name).alias(each.name) for each in new)
+        statuses = rows.select(before).hstack(graded.select(after))
         changes.append(statuses.group_by("before", "after").agg(pl.len().alias("rows")))
-        on_rows(rows.height)
+        on_rows(count)
         if not graded.equals(rows):
             before_change()
         return graded
 
     store.rewrite(anew)
     return pl.concat(changes).group_by("before", "after").agg(pl.col("rows").sum()).sort("before", "after")
+
+
+def _verdict(score: str) -> pl.Expr:
+    return pl.col(score).replace_strict({1.0: "right", None: "not graded"}, default="wrong")
 
 
 def _grade_columns(
@@ -185,3 +216,14 @@ def _grade_columns(
         "score": [graded.score for graded in grades],
         "grade_status": [graded.status for graded in grades],
     }
+
+
+def _published_column(problems: Sequence[Problem], texts: Sequence[ResponseText], _: Any) -> dict[str, list[Any]]:
+    answers = [(each, *text) for each, text in zip(problems, texts, strict=True)]
+    return {"published_score": on_all_cores(_published_score, answers)}
+
+
+def _published_score(problem: Problem, thinking: str, solution: str | None) -> float | None:
+    if not gradable(problem):
+        return None
+    return grade_as_published(problem.grader, problem.benchmark, thinking, solution, problem.truth)

@@ -60,6 +60,7 @@ _EVERY_ROW: Rules = {
     # Of a model that is asked in text, what its server does not count as thinking is the solution's.
     "a solution that was not begun has no tokens": _BEGUN | _IDS.is_null() | _SOLUTION.eq(0),
     "the score is in [0, 1]": _SCORE.is_between(0, 1).fill_null(False),
+    "the score as published is 0 or 1": pl.col("published_score").is_in([0.0, 1.0]),
     "the score is 1 for what is correct, else 0": _GRADED.then(_RIGHT.cast(pl.Float64) == _SCORE),
     "what was graded has an answer, and nothing else": _GRADED.then(pl.col("_unanswered") == _STATUS.is_in(UNANSWERED)),
     "an answer to a problem has one score, else elastic regrade": _alike(_DECIDED.then(_SCORE), *_PROBLEM, "_answer"),

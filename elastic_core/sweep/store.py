@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -150,13 +150,15 @@ class TrajectoryStore:
         self._keys.add(new)
 
     def rewrite(self, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
-        """Replace every shard by `change` of it, one after the other; keys stay. Raises as `locked`."""
-        with locked(self.directory):
+        """Replace every shard by `change` of it, one after the other, where that differs; keys stay. Raises as
+        `locked`, but inside `writing`, which holds the lock."""
+        with locked(self.directory) if self._keys is None else nullcontext():
             for shard in self.shards():
                 before = self.scan([str(shard)]).collect()
                 rows = change(before)
                 assert rows.schema == SCHEMA and rows.select(_KEY).equals(before.select(_KEY))
-                self._write(rows, shard)
+                if not rows.equals(before):
+                    self._write(rows, shard)
 
     def _write(self, rows: pl.DataFrame, target: Path) -> None:
         with replacing(target, durable=True) as temporary:

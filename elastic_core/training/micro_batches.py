@@ -4,7 +4,7 @@ verl 0.9.1 cuts a mini-batch so that the sequences of a micro-batch sum up to `m
 long and short ones to balance their work. Unless padding is removed, which takes flash-attention, the forward pass then
 holds rows × longest tokens: several times the limit. Here rows of similar length share a micro-batch, so that little is
 padded, and it is the padded size that stays within the limit. Losses are sums over the whole mini-batch's token count,
-so no gradient depends on the cut.
+so no gradient depends on the cut, unless a training is `as_published`.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,17 @@ from typing import Any
 from verl.utils import seqlen_balancing
 from verl.utils import tensordict_utils as tu
 
+MEAN_OF_EACH = "mean_of_each_micro_batch"
+"""Said in a batch whose loss is the published script's: means over each micro-batch's tokens, added up."""
+
 _verls_own = seqlen_balancing.rearrange_micro_batches
 
 
-def cut(lengths: Sequence[int], limit: int) -> list[list[int]]:
+def cut(lengths: Sequence[int], limit: int, rows: Sequence[int] | None = None) -> list[list[int]]:
     """Rows of each micro-batch, the longest first, from tokens by row: as few micro-batches of at most `limit` tokens,
-    padding included, as that order allows. No row is above the limit."""
+    padding included, as that order allows; of all rows, or of `rows`. No row is above the limit."""
     batches: list[list[int]] = []
-    for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
+    for row in sorted(range(len(lengths)) if rows is None else rows, key=lambda row: -lengths[row]):
         # The first row of a micro-batch is its longest.
         if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= limit:
             batches[-1].append(row)
@@ -45,18 +48,34 @@ def rearrange_micro_batches(
     batch: Any, max_token_len: int, dp_group: Any = None, same_micro_num_in_dp: bool = True, **more: Any
 ) -> tuple[list[Any], list[list[int]]]:
     """Micro-batches of at most `max_token_len` tokens, padding included, and the rows of each; verl's own where padding
-    is removed. Raises ValueError when a sequence is longer than a micro-batch may be."""
-    if tu.get_non_tensor_data(batch, key="use_remove_padding", default=True):
+    is removed. Raises ValueError when a sequence is longer than a micro-batch may be.
+
+    With MEAN_OF_EACH the loss is a sum of means, each over the tokens that are trained on in one micro-batch of the
+    published script: as many as all tokens need, on the rank that needs most, with about equally many each. Where they
+    are padded they are cut further for the forward pass."""
+    padded = not tu.get_non_tensor_data(batch, key="use_remove_padding", default=True)
+    of_means = tu.get_non_tensor_data(batch, key=MEAN_OF_EACH, default=False)
+    if not padded and not of_means:
         return _verls_own(  # type: ignore[no-any-return]
             batch, max_token_len, dp_group=dp_group, same_micro_num_in_dp=same_micro_num_in_dp, **more
         )
-    lengths = batch["input_ids"].offsets().diff().tolist()
-    if max(lengths) > max_token_len:
-        raise ValueError(f"a sequence of {max(lengths)} tokens; a forward pass holds {max_token_len}")
-    batches = cut(lengths, int(max_token_len))
-    if same_micro_num_in_dp:
+    lengths, limit = batch["input_ids"].offsets().diff().tolist(), int(max_token_len)
+    if max(lengths) > limit:
+        raise ValueError(f"a sequence of {max(lengths)} tokens; a forward pass holds {limit}")
+    means = [list(range(len(lengths)))]
+    if of_means:
+        count = _most(-(-sum(lengths) // limit), dp_group)
+        means = seqlen_balancing.get_seqlen_balanced_partitions(lengths, count, equal_size=False)
+    batches = [part for rows in means for part in cut(lengths, limit, rows)] if padded else means
+    if padded and same_micro_num_in_dp:
         batches = split_to(batches, lengths, _most(len(batches), dp_group))
-    return [tu.index_select_tensor_dict(batch, rows) for rows in batches], batches
+    parts = [tu.index_select_tensor_dict(batch, rows) for rows in batches]
+    if of_means:
+        trained = [int(mask.sum()) for mask in batch["loss_mask"].unbind()]
+        of_row = {row: sum(trained[each] for each in rows) for rows in means for row in rows}
+        for part, rows in zip(parts, batches, strict=True):
+            tu.assign_non_tensor(part, batch_num_tokens=of_row[rows[0]], dp_size=1)
+    return parts, batches
 
 
 def _most(count: int, group: Any) -> int:

@@ -17,6 +17,7 @@ from elastic_core.statistics.estimates import FREE
 from elastic_core.statistics.which_budget import Reason
 from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import KEY
+from reports.summary import TRAINED
 from reports.wording import with_bounds
 from tasks.cards import Promise, measured_levels, measured_models
 from tasks.records.tables import open_table, sound_rows
@@ -31,7 +32,7 @@ def write_levels(
     output: Path,
 ) -> None:
     """Choose levels from a trajectory table; show each with its gain over the one below, and write them. Without a
-    model it is the only one there. Raises UserError when there is no such table or model, nothing to choose from, or
+    model it is `one_model`. Raises UserError when there is no such table or model, nothing to choose from, or
     when a promise is required that these problems cannot give."""
     table = open_table(directory)
     other = None if calibrate is None else open_table(calibrate)
@@ -94,7 +95,8 @@ def _shown(gain: Gain) -> str:
 
 
 def one_model(table: SweepTable, model: str | None) -> str:
-    """The model of a table that is asked for, the only one unless named. UserError where there is no such."""
+    """The model of a table that is asked for; unless named the trained one, as in a report, or the only one. UserError
+    where there is no such."""
     rows = table.scan()
     known = measured_models(rows)
     if not known:
@@ -104,6 +106,8 @@ def one_model(table: SweepTable, model: str | None) -> str:
             f"levels are chosen (its strategies: {', '.join(strategies) or 'none, it is empty'}); sweep with "
             f"--set sweep.strategies='[\"{SERVED}\"]'"
         )
+    if model is None and TRAINED in known:
+        return TRAINED
     if model is None and len(known) > 1:
         raise UserError(f"{table.directory} has several models; give --model with one of: {', '.join(known)}")
     if model is not None and model not in known:

@@ -135,7 +135,8 @@ def doctor(preset: str, overrides: tuple[str, ...]) -> None:
 def presets() -> None:
     """List the presets, and whether each has passed its rehearsal.
 
-    For each: what it is for, its first model, its GPUs, and whether it has passed a rehearsal since it was changed.
+    For each: what it is for, its first model, its GPUs, and whether it has passed a rehearsal since it was changed. For
+    a model of Elastic Reasoning also the settings that its authors' programs have otherwise.
     """
     from rich.console import Console
     from rich.padding import Padding
@@ -156,7 +157,13 @@ def presets() -> None:
         model = settings.warm_start.initial if settings.base == "warm-start" else settings.base
         rest = f"{model}, {needed} GPU{'' if gpus == 1 else 's'}, {'' if usable[name] else 'not '}rehearsed"
         console.print(f"[bold]{name}[/bold]: {rest}", soft_wrap=True)
-        console.print(Padding.indent(Text(presets.purpose(name)), 4))
+        about = [presets.purpose(name)]
+        if (otherwise := presets.unpublished(settings)) is not None:
+            about.append(
+                f"Not as published: {', '.join(otherwise)}." if otherwise else "As published, by its settings."
+            )
+        console.print(Padding.indent(Text("\n".join(about)), 4))
+    click.echo("What published programs do otherwise, and what restores it: docs/seeds.md")
     if not all(usable.values()):
         click.echo("Rehearse a preset before its first use, and after a change: elastic rehearse --preset NAME")
 

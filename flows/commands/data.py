@@ -249,15 +249,11 @@ def _fetched(entries: Iterable[Dataset], mirror: Path | None) -> dict[str, Fetch
 def _clean_frames(
     entry: Dataset, known: dict[str, Dataset], preset: str, mirror: Path | None
 ) -> Iterator[pl.DataFrame]:
-    from elastic_core.data.build import generated
-    from elastic_core.data.clean import clean_batches, file_batches, model_text
+    from elastic_core.data.build import raw_batches
+    from elastic_core.data.clean import clean_batches, model_text
 
-    batches: Any
-    if entry.files:
-        batches = file_batches(entry, [file.path for file in _fetched([entry], mirror)[entry.name].files])
-    else:
-        sizes = resolve(preset).data
-        batches = iter([(str(entry.source), generated(entry, sizes.miniature, sizes.words))])
+    fetched = _fetched([entry], mirror)[entry.name] if entry.files else None
+    batches = raw_batches(entry, fetched, resolve(preset).data)
     ids = next(_clean_frames(known[entry.ids], known, preset, mirror))["id"] if entry.ids else None
     for rows in clean_batches(entry, batches, ids):
         yield model_text(entry, rows)

@@ -49,7 +49,7 @@ def plan_sweep(preset: str, overrides: tuple[str, ...]) -> None:
 
 @plan.command("serve")
 @click.option("--from", "table", type=PATH, metavar="TABLE", help=f"{_TABLE} Without it the last run's.")
-@click.option("--model", metavar="NAME", help="The model's name in the table; needed if there are several.")
+@click.option("--model", metavar="NAME", help="The model's name in the table; by default trained, or the only one.")
 @benchmarks_option("Only this; may be given again.")
 @click.option("--rate", type=POSITIVE, required=True, metavar="REQUESTS", help="Requests a second.")
 @click.option(
@@ -196,7 +196,7 @@ def report(
 
 @click.command()
 @click.option("--from", "table", type=PATH, metavar="TABLE", help=f"{_TABLE} Without it the last run's.")
-@click.option("--model", metavar="NAME", help="The model's name in the table; needed if there are several.")
+@click.option("--model", metavar="NAME", help="The model's name in the table; by default trained, or the only one.")
 @benchmarks_option("Choose by this benchmark; may be given again. Without it by all that the model was measured on.")
 @click.option(
     "--risk",
@@ -236,7 +236,7 @@ def budgets(table: Path | None, risk: float | None, confidence: float, **options
 
 @click.command()
 @click.option("--from", "table", type=PATH, metavar="TABLE", help=f"{_TABLE} Without it the last run's.")
-@click.option("--model", metavar="NAME", help="The model's name in the table; needed if there are several.")
+@click.option("--model", metavar="NAME", help="The model's name in the table; by default trained, or the only one.")
 @benchmarks_option("Only this; may be given again.")
 @click.option(
     "--rule",
@@ -287,7 +287,12 @@ def compare(run_a: str, run_b: str | None) -> None:
 @click.command()
 @click.argument("table", type=PATH)
 @built_data
-def regrade(table: Path, data: Path | None) -> None:
+@click.option(
+    "--as-published",
+    is_flag=True,
+    help="By the rules of the programs of Elastic Reasoning, in the column published_score; our grades stay.",
+)
+def regrade(table: Path, data: Path | None, as_published: bool) -> None:
     """Grade the responses of TABLE again.
 
     TABLE is runs/PRESET/sweep/KEY/table; its answers, scores and statuses are rewritten.
@@ -295,7 +300,7 @@ def regrade(table: Path, data: Path | None) -> None:
     from flows.commands import tables
 
     environment.prepare()
-    click.echo(tables.regrade_table(table, data))
+    click.echo(tables.regrade_table(table, data, as_published))
 
 
 def _report_parameters(table: Path, price: _Three = None, latency: _Three = None) -> ReportParameters:

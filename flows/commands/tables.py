@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
 from rich.table import Table
 from tqdm import tqdm
 
@@ -19,7 +20,7 @@ from elastic_core.rewards.code.sandbox import require_sandbox
 from elastic_core.sweep.cost import Bound, bound, measured
 from elastic_core.sweep.grid import every_strategy, rows_of, samples_of, samples_text, within
 from elastic_core.sweep.models import Prompts, SweepModel, cells_of
-from elastic_core.sweep.rows import regrade
+from elastic_core.sweep.rows import gradable, regrade
 from elastic_core.sweep.sound import whole_samples
 from elastic_core.sweep.stopping import beyond_reach, projection, reach, widest
 from elastic_core.sweep.store import MANIFEST
@@ -155,33 +156,43 @@ def _bytes(count: float) -> str:
     return f"{count / 2**20:,.1f} MiB" if count < 2**30 else f"{count / 2**30:,.1f} GiB"
 
 
-def regrade_table(directory: Path, data: Path | None) -> str:
+def regrade_table(directory: Path, data: Path | None, as_published: bool = False) -> str:
     """Grade a table again and say what changed. A changed grade makes this sweep, and others with these rows,
     unfinished: running it again generates nothing and records them in MLflow.
 
     Args:
         data: directory of built data sets; None looks for those that the table was made with, below its runs directory.
+        as_published: grade by the authors' rules, and leave our grades as they are.
 
     Raises:
-        UserError: when the table or its problems are not there, or a sweep is writing it.
+        UserError: when the table or its problems are not there, or a sweep is writing it; or when nothing in it can be
+            graded as published.
     """
     table = open_table(directory)
     problems = problems_of(table, data)
-    if any(problem.grader == "code" for benchmark in problems.values() for problem in benchmark.values()):
+    different = [problem for benchmark in problems.values() for problem in benchmark.values()]
+    if any(problem.grader == "code" for problem in different):
         require_sandbox()
+    if as_published and not any(map(gradable, different)):
+        raise UserError(f"{', '.join(problems)}: asks for choices, which the authors of Elastic Reasoning do not grade")
     for benchmark, problem in table.scan().select("benchmark", "problem").unique().collect().iter_rows():
         if problem not in problems.get(benchmark, {}):
             raise UserError(f"{table.directory}: problem {problem} of {benchmark} is not among the problems given")
     total = table.scan().select("sample").collect().height
     with tqdm(total=total, unit="rows", desc="regrade") as bar:
         # Before the rows, so that a run that is killed leaves no marker of grades that MLflow does not have.
-        changes = regrade(table, problems, bar.update, lambda: _unmark(table))
-    changed = changes.filter(changes["before"] != changes["after"])
-    lines = [f"{before} → {after}: {rows} rows" for before, after, rows in changed.iter_rows()]
+        changes = regrade(table, problems, bar.update, lambda: _unmark(table), as_published=as_published)
+    graded = changes.filter(pl.col("after") != "not graded")
+    changed = graded.filter(pl.col("before") != pl.col("after"))
+    words = "{} by ours, {} as published: {} rows" if as_published else "{} → {}: {} rows"
+    lines = [words.format(*row) for row in changed.iter_rows()]
+    counted = "graded as published, {} otherwise than by ours" if as_published else "graded, {} changed"
     following = "elastic run report"
     if _is_of_a_sweep(table) and not _markers(table):
         following = f"elastic run sweep, which records the grades in MLflow, then {following}"
-    return "\n".join([*lines, f"{total} rows graded, {changed['rows'].sum()} changed; next: {following}"])
+    return "\n".join(
+        [*lines, f"{graded['rows'].sum()} rows {counted.format(changed['rows'].sum())}; next: {following}"]
+    )
 
 
 def _is_of_a_sweep(table: SweepTable) -> bool:

@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from itertools import takewhile
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
@@ -32,6 +33,14 @@ _TAKEN = {
     *("rehearsals", "sets", "sources", "templates"),
 }
 """What lies beside the presets' directories in that of all runs."""
+PUBLISHED = {
+    "train.as_published": True,
+    "train.rollout_correction": None,
+    "train.rollout_seeds": "engine",
+    "data.decontaminate": False,
+    "sweep.grading": "elastic-reasoning",
+}
+"""Settings with which models of Elastic Reasoning are trained and measured as by the authors' programs."""
 
 
 def names() -> list[str]:
@@ -44,6 +53,16 @@ def purpose(name: str) -> str:
     lines = (_DIRECTORY / f"{name}.toml").read_text(encoding="utf-8").splitlines()
     comment = " ".join(line[1:].strip() for line in takewhile(lambda line: line.startswith("#"), lines))
     return re.split(r"\. (?=[A-Z])", comment, maxsplit=1)[0].removesuffix(".") + "."
+
+
+def unpublished(settings: Settings) -> list[str] | None:
+    """Settings that a preset has otherwise than published; None of one that is not for a model of Elastic Reasoning.
+    docs/seeds.md has all differences, those that no setting restores too."""
+    if not re.match(r"(evaluate-)?e1-", settings.preset):
+        return None
+    used = PUBLISHED if settings.train else ["sweep.grading"]
+    bare = ["data.benchmarks"] if "humaneval-plus" in settings.data.benchmarks else []  # Theirs is humaneval-plus-bare.
+    return [key for key in used if attrgetter(key)(settings) != PUBLISHED[key]] + bare
 
 
 def resolve(preset: str, overrides: Mapping[str, Any] | None = None) -> Settings:
@@ -100,12 +119,7 @@ class _Part(NamedTuple):
         return self.file.name if self.file.parent == _DIRECTORY else str(self.file)
 
     def says(self, path: list[str]) -> bool:
-        values: Any = self.values
-        for key in path:
-            if not isinstance(values, dict) or key not in values:
-                return False
-            values = values[key]
-        return True
+        return any(keys[: len(path)] == tuple(path) for keys, _ in leaves(self.values))
 
 
 def _validated(values: dict[str, Any], parts: Sequence[_Part], overrides: Mapping[str, Any]) -> Settings:

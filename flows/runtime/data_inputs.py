@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from elastic_core.data.build import DataBuild, code_fingerprint
 from elastic_core.data.dataset import Dataset, Form, Generated
-from elastic_core.data.fetch import FetchedDataset, is_present, located
+from elastic_core.data.fetch import FetchedDataset, bytes_present, located
 from elastic_core.data.registry import all_datasets, select
 from elastic_core.errors import UserError
 from elastic_core.miniature.warm_start import BASE
@@ -50,7 +50,7 @@ class DataInputs:
             raise UserError(f"data.mirror: {tree} is not a directory")
         further = settings.datasets
         if further is None:
-            further = [name for name, entry in known.items() if tree and entry.files and is_present(entry, tree)]
+            further = [name for name, entry in known.items() if tree and bytes_present(entry, tree)]
         chosen = select([*settings.train, *settings.validation, *settings.benchmarks, *further], known)
         if self._imitated and self._imitated not in chosen:
             chosen.append(self._imitated)

@@ -25,7 +25,6 @@ from elastic_core.sweep.grid import checkpoint_names, first_problems, rows_of
 from elastic_core.sweep.stopping import beyond_reach
 from elastic_core.sweep.table import SweepTable
 from elastic_core.system.fingerprint import HashCache, hash_files, model_fingerprint, source_fingerprint
-from elastic_core.training.grpo.parameters import RESOURCES
 from flows.runtime.data_inputs import DataInputs
 from flows.runtime.settings import TRAINED
 from tasks.cards import Cards
@@ -40,8 +39,8 @@ _NOT_WRITING = ("elastic_core.rewards", "tasks.records.prefect_artifacts", "task
 """What grades, what builds data and what records runs has no part in how a report is written."""
 _SAMPLING = {"temperature", "top_p", "seed", "sharing", "max_response_tokens", "logprobs"}
 """Settings of a sweep that a sample depends on."""
-_REQUEST = {"strategies", "strategies_of", "budgets", "samples", "until_ci", "max_samples"}
-"""Those that say how many there are."""
+_REQUEST = {"strategies", "strategies_of", "budgets", "samples", "until_ci", "max_samples", "grading"}
+"""Those that say how many there are, and how they are graded."""
 _TRAINING = ("elastic_core.training.sft",)
 """What runs a warm start has no part in its corpus, its architecture and its schedule."""
 
@@ -98,7 +97,7 @@ class Inputs:
         }
         stages = {}
         for seed, parameters in self.run.settings.training.by_seed.items():
-            train = parameters.model_dump(mode="json", exclude_none=True, exclude=RESOURCES)
+            train = parameters.model_dump(mode="json", exclude_none=True, exclude=parameters.resources)
             stages[seed] = self.run.stage("train", {**made_from, "train": train})
         return stages
 

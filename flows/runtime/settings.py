@@ -186,6 +186,9 @@ class SweepSettings(Section):
     logprobs: bool = Field(False, exclude_if=operator.not_)
     """Store how probable each solution was to the model (`solution_logprob`), for stop rules with `sure`. A resumed
     sweep draws unfinished samples anew."""
+    grading: Literal["ours", "elastic-reasoning"] = Field("ours", exclude_if="ours".__eq__)
+    """"elastic-reasoning": grade by the rules of the authors' programs too, in a column of its own; rows that are there
+    already are graded, and not drawn again."""
     templates: TemplateParameters = TemplateParameters()
     """What the strategy `reasonflux_zero` searches, and in which words it asks."""
     until_ci: float | None = Field(None, gt=0, le=50)

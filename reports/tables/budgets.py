@@ -29,7 +29,7 @@ PICKED = (
 """What to know of `side_by_side`."""
 
 _RUN = pl.format("{} at {}", pl.col("strategy").str.replace_all("_", " "), budget_text())
-_WITHIN = (1000 * pl.col("within")).round(6).ceil() / 10  # Rounded up, in points.
+_WITHIN = ((1000 * pl.col("within")).round(6).ceil() / 10).round(1)  # Rounded up, in points.
 _MISSED = {
     Reason.CAPPED: "none, too many were cut",
     Reason.NO_SAVING: "none that saves anything",
@@ -211,7 +211,7 @@ def under_limit(under: pl.DataFrame, unit: str) -> ReportTable | None:
 def within_points(within: pl.DataFrame, unit: str) -> ReportTable | None:
     """The cheapest budget, in `unit`, that gives up at most so many points. None without unconstrained responses."""
     name = "difference from unlimited"
-    nearest = pl.format("none; nearest: {} (within {})", _RUN, _WITHIN)
+    nearest = pl.format("none; nearest: {}, at most {} points worse", _RUN, _WITHIN)
     frame = _by_pick(within).select(
         *("benchmark", "model"),
         **{"points given up, at most": "points"},

@@ -10,7 +10,7 @@ import polars.selectors as cs
 from elastic_core.statistics.accuracy import variance_split
 from elastic_core.statistics.estimates import FREE
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
-from elastic_core.trajectory import BUDGET
+from elastic_core.trajectory import BUDGET, CELL
 from reports.content import HIGH, LOW, ReportTable, Training
 from reports.summary import SEPARATE, SWAP, partial
 from reports.tables import (
@@ -191,6 +191,27 @@ def paired(differences: pl.DataFrame, between: str, baseline: str) -> ReportTabl
     caption = "avg@k at equal budget, in points; 95 % t-intervals of the problems' differences."
     title = f"{'Models' if between == 'model' else 'Strategies'} against {plain(baseline)}"
     return table_of(f"{between}_differences", title, caption, readable(frame), name)
+
+
+def as_published(differences: pl.DataFrame, summary: pl.DataFrame) -> ReportTable | None:
+    """Both gradings of the same responses, from `published_differences`. None where none is graded as published."""
+    name, place = "difference", [*CELL]
+    counted = differences.select(*place, "difference", *DIFFERENCE)
+    frame = counted.join(summary, on=place, nulls_equal=True, maintain_order="left").select(
+        *PLACE,
+        budget=budget_text(),
+        **estimate("accuracy (%)", "avg_at_k", CI),
+        **estimate("as published (%)", "published_avg_at_k"),
+        **estimate(name, "difference", DIFFERENCE),
+        **COUNTS,
+    )
+    caption = (
+        "The same responses by our grades and by the rules of the programs of Elastic Reasoning, and how many points "
+        "the latter give more, with 95 % intervals paired by problem. Cells with responses that are not graded so are "
+        "left out (elastic regrade --as-published grades all but multiple choice). Everything else in this "
+        "report rests on our grades."
+    )
+    return table_of("as_published", "Graded as published", caption, readable(frame), name)
 
 
 def parallel(cells: pl.DataFrame, names: Sequence[str]) -> ReportTable | None:

@@ -30,10 +30,9 @@ from elastic_core.data.build import DataBuild, Sets
 from elastic_core.data.clean import write_final
 from elastic_core.data.dataset import Dataset
 from elastic_core.data.decontaminate import Ngrams, find_overlaps
-from elastic_core.data.fetch import FetchedDataset
+from elastic_core.data.fetch import Fetched, FetchedDataset
 from elastic_core.data.problems import prompt_lengths
 from elastic_core.data.registry import REGISTRY
-from elastic_core.data.source_files import Fetched
 from elastic_core.miniature.warm_start import BASE
 from tests.bench import results
 from tests.bench.inputs import missing_upstream, upstream_files

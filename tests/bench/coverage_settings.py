@@ -374,7 +374,7 @@ def levels() -> Iterator[Setting]:
                 }
             )  # fmt: skip
             rows = rows.with_columns(pl.col("think_budget", "solution_budget").fill_nan(None).cast(pl.Int32))
-            high = choose_levels(rows).levels["high"]
+            high = choose_levels(rows, with_rules=False).levels["high"]
             off = high.accuracy_high - high.accuracy_low
             return Drawn(high.accuracy_low - 1e-9 <= mean <= high.accuracy_high + 1e-9, 50 * off)
 

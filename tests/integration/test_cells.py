@@ -85,7 +85,7 @@ def test_more_samples_replace_the_points_of_fewer(tracker: Tracker, checkpoints:
 
 
 def test_a_cell_says_what_tells_it_apart(tracker: Tracker, checkpoints: dict[str, Path]) -> None:
-    pair = ROWS.filter(model="base", strategy="separate").with_columns(model=pl.lit(PAIR))
+    pair = ROWS.filter(model="base", strategy="separate").with_columns(model=pl.lit(PAIR), published_score="score")
     sweep = record(tracker, "named", checkpoints, pl.concat([ROWS, pair]).filter(pl.col("sample") < 2), None)
     sweep = record(tracker, "named", checkpoints | {"base": Path("/moved")}, pl.concat([ROWS, pair]), None)
     found = below(tracker, sweep, "cell")
@@ -104,6 +104,8 @@ def test_a_cell_says_what_tells_it_apart(tracker: Tracker, checkpoints: dict[str
     assert (base.tags["t"], base.tags["model_path"]) == ("unlimited", "/moved")
     both = found[f"{PAIR} · easy · separate 16+32"].data
     assert (both.params["model_fingerprint"], both.params["train_budget"]) == ("b0>t0", "48+32")
+    assert both.metrics["published_avg_at_k"] == both.metrics["avg_at_k"]
+    assert "published_avg_at_k" not in trained.metrics, "it is graded by ours alone"
 
 
 def test_a_cell_carries_the_seed_in_the_name_of_its_model(tracker: Tracker, checkpoints: dict[str, Path]) -> None:

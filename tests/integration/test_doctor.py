@@ -23,6 +23,6 @@ def test_a_model_that_cannot_be_used_is_a_failure_beside_those_that_can(tmp_path
 
 def test_a_template_that_drops_thoughts_is_a_failure(tmp_path: Path) -> None:
     source = checkpoint(tmp_path / "m", template=DROPS)
-    refused = doctor.check_template("own", *doctor.probe(doctor.TEMPLATE_PROBE, str(source), "own"))
+    refused = doctor.check_template("own", doctor.probe("flows.train:check_chat_template", str(source), "own")[1])
     assert refused.level == "failure"
     assert refused.message.startswith(f"warm_start.sft.chat_template = own: {source}: ")

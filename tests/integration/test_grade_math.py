@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -20,7 +21,7 @@ import pytest
 from elastic_core import rewards
 from elastic_core.rewards import Answer, Grade, GradeStatus, GradingFailed, grade, grade_many
 from elastic_core.rewards import math as rewards_math
-from elastic_core.rewards.math import Exhausted, Pool, Worker
+from elastic_core.rewards.math import OURS, Exhausted, Pool, Worker
 from elastic_core.rewards.truth import MathTruth
 from tests.hostile_answers import hostile_answers
 from tests.real_answers import accepted_answers, boxed, other_notation, real_truths, wrong_answers
@@ -218,7 +219,7 @@ def test_a_process_that_has_answered_much_is_replaced_and_no_request_is_lost() -
         assert process.stdout.readline() == "ready\n"
         children = []
         for number in range(5):
-            process.stdin.write(json.dumps([f"x+{number}", f"{number}+x", HANGS]) + "\n")
+            process.stdin.write(json.dumps([f"x+{number}", f"{number}+x", HANGS, OURS]) + "\n")
             process.stdin.flush()
             assert process.stdout.readline() == "true\n"
             children += [child.pid for child in psutil.Process(process.pid).children() if child.pid not in children]
@@ -267,10 +268,10 @@ def test_workers_that_keep_dying_fail_the_grader_and_not_the_response(
     ask, asked = Worker.ask, []
     pool.deadline = HANGS
 
-    def dying(self: Worker, answer: str, truth: str, deadline: float) -> bool | None:
+    def dying(self: Worker, *question: Any) -> bool | None:
         asked.append(self.process.pid)
         child_of(self).kill()
-        return ask(self, answer, truth, deadline)
+        return ask(self, *question)
 
     monkeypatch.setattr(Worker, "ask", dying)
     with pytest.raises(GradingFailed):

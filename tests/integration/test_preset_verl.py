@@ -18,6 +18,10 @@ TRAINED = {name: settings.training for name, settings in SETTINGS.items() if set
     f"ablation-embedded, {name}": EMBEDDED.training.changed(variant.train)
     for name, variant in EMBEDDED.ablation.items()
 }
+TRAINED |= {
+    f"{name}, as published": TRAINED[name].changed({"as_published": True})
+    for name in ("e1-math-1.5b", "e1-math-7b", "e1-code-14b")
+}
 """Parameters of every preset that trains, and of every kind of variant."""
 ARGUMENTS: dict[str, Any] = {
     "model": "model",
@@ -72,9 +76,11 @@ def test_every_override_names_a_key_of_verl_or_adds_one_that_it_reads(name: str)
 @pytest.mark.parametrize("name", TRAINED)
 def test_responses_and_context_hold_the_largest_budget(name: str) -> None:
     config, largest = composed(name), TrainingBudget.parse(TRAINED[name].budget).largest
+    # One that is forced between thought and solution, and as published one after a solution that was cut.
+    forced = 1 + TRAINED[name].as_published
     rollout = config.actor_rollout_ref.rollout
     assert largest.think is not None and largest.solution is not None
-    assert config.data.max_response_length == rollout.response_length == largest.think + 1 + largest.solution
+    assert config.data.max_response_length == rollout.response_length == largest.think + forced + largest.solution
     assert rollout.max_model_len == rollout.prompt_length + rollout.response_length
     assert rollout.prompt_length >= config.data.max_prompt_length
     assert config.actor_rollout_ref.actor.ppo_max_token_len_per_gpu >= rollout.max_model_len

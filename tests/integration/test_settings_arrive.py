@@ -46,6 +46,8 @@ ENGINE = "verl/workers/engine/fsdp/transformer_impl.py"
 WORKERS = "verl/workers/engine_workers.py"
 SERVER = "verl/workers/rollout/vllm_rollout/vllm_async_server.py"
 LOSS = "verl/workers/utils/losses.py"
+NO_BOUND = 1e9
+CORE = "verl/trainer/ppo/core_algos.py"
 OPTIMIZER = "verl/workers/config/optimizer.py"
 LOOP = "elastic_core/training/grpo/agent_loop.py"
 ACTOR, REF, ROLLOUT = (f"actor_rollout_ref.{name}" for name in ("actor", "ref", "rollout"))
@@ -58,6 +60,11 @@ def _sharded_within(p: GrpoParameters) -> int:
 def if_cut(what: Callable[[GrpoParameters], Any]) -> Callable[[Any], Any]:
     """Where thoughts are cut; None elsewhere."""
     return lambda parameters: None if parameters.algorithm == "grpo" else what(parameters)
+
+
+def bound(name: str) -> Callable[[Any], Any]:
+    """As published there is none."""
+    return lambda parameters: NO_BOUND if parameters.as_published else getattr(parameters, name)
 
 
 def corrected(parameters: GrpoParameters, name: str, default: Any) -> Any:
@@ -84,6 +91,15 @@ FILTER = Arrival(
     lambda p: p.max_num_gen_batches if p.filter_groups else None,
     "elastic_core/training/grpo/trainer.py",
     "max_batches=self.config.elastic.filter_groups",
+)
+FORCED_END = Arrival(
+    "elastic.train_on_forced_end",
+    lambda p: p.train_on_forced_end or p.as_published,
+    LOOP,
+    "settings.train_on_forced_end",
+)
+STEPS = Arrival(
+    "trainer.total_training_steps", same("updated_steps"), TRAINER, "self.config.trainer.total_training_steps"
 )
 GRPO: dict[str, list[Arrival]] = {
     "algorithm": [
@@ -203,12 +219,22 @@ GRPO: dict[str, list[Arrival]] = {
             "settings.mask_truncated_samples",
         )
     ],
-    "train_on_forced_end": [
-        Arrival("elastic.train_on_forced_end", same("train_on_forced_end"), LOOP, "settings.train_on_forced_end")
+    "train_on_forced_end": [FORCED_END],
+    "as_published": [
+        FORCED_END,
+        STEPS,
+        Arrival("elastic.as_published", same("as_published"), LOOP, "settings.as_published"),
+        Arrival(
+            "elastic.as_published",
+            same("as_published"),
+            "elastic_core/training/grpo/trainer.py",
+            "batch.extra_info[MEAN_OF_EACH] = bool(self.config.elastic.as_published)",
+        ),
+        Arrival(
+            f"{ACTOR}.clip_ratio_c", lambda p: NO_BOUND if p.as_published else 3.0, CORE, "clip_ratio_c = config.get("
+        ),
     ],
-    "steps": [
-        Arrival("trainer.total_training_steps", same("steps"), TRAINER, "self.config.trainer.total_training_steps")
-    ],
+    "steps": [STEPS],
     "batch_size": [Arrival("data.train_batch_size", same("batch_size"), TRAINER, "self.config.data.train_batch_size")],
     "group_size": [
         Arrival(
@@ -229,7 +255,12 @@ GRPO: dict[str, list[Arrival]] = {
     ],
     "learning_rate": [Arrival(f"{ACTOR}.optim.lr", same("learning_rate"), OPTIMIZER, '"lr": config.lr')],
     "warmup_steps": [
-        Arrival(f"{ACTOR}.optim.lr_warmup_steps", same("warmup_steps"), ENGINE, "optim_config.lr_warmup_steps"),
+        Arrival(
+            f"{ACTOR}.optim.lr_warmup_steps",
+            lambda p: max(1, p.warmup_steps) if p.as_published else p.warmup_steps,
+            ENGINE,
+            "optim_config.lr_warmup_steps",
+        )
     ],
     "weight_decay": [
         Arrival(f"{ACTOR}.optim.weight_decay", same("weight_decay"), OPTIMIZER, '"weight_decay": config.weight_decay')
@@ -237,14 +268,8 @@ GRPO: dict[str, list[Arrival]] = {
     "clip_grad": [
         Arrival(f"{ACTOR}.optim.clip_grad", same("clip_grad"), ENGINE, "max_norm=self.optimizer_config.clip_grad")
     ],
-    "clip_low": [
-        Arrival(f"{ACTOR}.clip_ratio_low", same("clip_low"), "verl/trainer/ppo/core_algos.py", "config.clip_ratio_low")
-    ],
-    "clip_high": [
-        Arrival(
-            f"{ACTOR}.clip_ratio_high", same("clip_high"), "verl/trainer/ppo/core_algos.py", "config.clip_ratio_high"
-        )
-    ],
+    "clip_low": [Arrival(f"{ACTOR}.clip_ratio_low", bound("clip_low"), CORE, "config.clip_ratio_low")],
+    "clip_high": [Arrival(f"{ACTOR}.clip_ratio_high", bound("clip_high"), CORE, "config.clip_ratio_high")],
     "kl_coefficient": [
         Arrival(f"{ACTOR}.kl_loss_coef", same("kl_coefficient"), LOSS, "kl_loss * config.kl_loss_coef"),
         Arrival(f"{ACTOR}.use_kl_loss", lambda p: p.kl_coefficient > 0, LOSS, "if config.use_kl_loss"),

@@ -18,6 +18,7 @@ from verl.utils.torch_functional import logprobs_from_logits
 from verl.workers.utils.losses import ppo_loss
 from verl.workers.utils.padding import response_from_nested
 
+import elastic_core.training.grpo.trainer  # noqa: F401  # It registers our estimators.
 from elastic_core.training.grpo.config import compose
 from elastic_core.training.grpo.parameters import GrpoParameters
 from elastic_core.training.grpo.replay_buffer import to_sample, with_variance

@@ -55,7 +55,7 @@ def test_one_pass_gives_rollouts_to_an_engine_that_closes_thoughts(tmp_path: Pat
     assert list(kwargs.logits_processors) == ["elastic_core.engines.budgets.v1:SeparateBudgets"]
     assert set(job_environment(one)) - set(job_environment(two)) == {"VLLM_USE_V2_MODEL_RUNNER"}
     assert composed(tmp_path, one_pass=True).actor_rollout_ref.rollout.engine_kwargs.vllm.logits_processors
-    with pytest.raises(ValidationError, match="one_pass keeps separate budgets"):
+    with pytest.raises(ValidationError, match="one_pass is of one answer under separate budgets"):
         GrpoParameters(one_pass=True, strategy="vanilla")
 
 
@@ -224,12 +224,15 @@ def test_further_settings_change_the_key_of_a_training_and_none_do_not() -> None
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rollout_correction": {}, "reuse_rollout_logprobs": True}, "rollout_correction needs the trainer's own"),
+        (
+            {"rollout_correction": {}, "reuse_rollout_logprobs": True},
+            "rollout_correction needs the trainer's probabilities",
+        ),
         ({"rollout_correction": {}, "train_on_forced_end": True}, "no sampler gave its probability"),
         ({"rollout_correction": {"rollout_rs": "token_k1"}}, "both rollout_rs and rollout_rs_threshold"),
         ({"rollout_correction": {"rollout_rs": "token_k9", "rollout_rs_threshold": 1}}, "rollout_rs"),
         ({"rollout_correction": {"rollout_is": None}}, "corrects nothing"),
-        ({"lora_rank": 8, "reuse_rollout_logprobs": True}, "lora_rank needs the trainer's own"),
+        ({"lora_rank": 8, "reuse_rollout_logprobs": True}, "lora_rank needs the trainer's probabilities"),
         ({"lora_alpha": 8}, "no effect without lora_rank"),
         ({"max_num_gen_batches": 3}, "no effect without filter_groups"),
         ({"credit": "whole"}, "credit has no effect: algorithm = grpo"),

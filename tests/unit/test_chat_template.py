@@ -31,7 +31,7 @@ def settings(initial: Path | str, **changes: str) -> Settings:
 def test_a_prepared_model_is_fine_tuned_on_with_its_own_template(tmp_path: Path) -> None:
     prepare(str(checkpoint(tmp_path / "m")), tmp_path / "out")
     require_chat_template(settings(tmp_path / "out"))
-    assert doctor.check_template("own", 0, "").level == "ok"
+    assert doctor.check_template("own", "").level == "ok"
 
 
 @pytest.mark.parametrize("flow", [pipeline, warm_start])

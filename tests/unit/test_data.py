@@ -16,6 +16,7 @@ from elastic_core.errors import UserError
 from elastic_core.miniature.problems import TRAIN, MiniatureParameters
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.rewards.truth import CodeTruth
+from elastic_core.system.fingerprint import sha256_file
 from tests.miniature_data import build_miniature
 from tests.upstream import UPSTREAM, needs_upstream
 
@@ -29,7 +30,7 @@ def local(entry: Dataset, directory: Path, rows: list[dict[str, Any]]) -> Datase
     file = directory / entry.source.repository / entry.files[0].path
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(rows))
-    return replace(entry, rows=None, files=(replace(entry.files[0], sha256=None, bytes=None),))
+    return replace(entry, rows=None, files=(replace(entry.files[0], sha256=sha256_file(file), bytes=None),))
 
 
 def plan(tmp_path: Path, *entries: Dataset, **changes: Any) -> DataBuild:

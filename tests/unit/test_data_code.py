@@ -427,7 +427,7 @@ STDIN = {"type": "stdin_stdout", "input": "1", "output": "2"}
         ({}, "objects"),
         ([STDIN, call([1], 2)], "'stdin_stdout' and 'function_call'"),
         ([STDIN | {"type": "other"}], "'other'"),
-        ([STDIN | {"output": ["2"]}], r"output is \['2'\]"),
+        ([STDIN | {"output": ["2"]}], "output of test 1"),
         ([call("1", 2)], "test 1 is '1'"),
         ([call([1], 2, fn_name=None)], "method"),
         ([call([1], 2), call([1], 2, fn_name="sub")], "'add' and 'sub'"),

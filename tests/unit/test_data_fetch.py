@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from email.utils import formatdate
@@ -17,10 +16,11 @@ from huggingface_hub import constants
 
 from elastic_core.data import download
 from elastic_core.data.dataset import Dataset, Generated, GitHub, Hub, Local, Source, SourceFile
-from elastic_core.data.download import Pin
-from elastic_core.data.fetch import fetch, is_present, located
-from elastic_core.data.source_files import Entry, Fetched, PinFile
+from elastic_core.data.fetch import Fetched, bytes_present, fetch, located
+from elastic_core.data.pins import Entry, Pin, read_pins
+from elastic_core.data.registry import REGISTRY
 from elastic_core.errors import UserError
+from elastic_core.system.files import exclusive
 from elastic_core.system.fingerprint import HashCache
 from tests.data_server import Answer, Server, serving
 
@@ -171,10 +171,9 @@ def test_names_cannot_lead_out_of_the_directory(sources: Path, offline: None) ->
 def test_presence_in_a_mirror_is_told_without_reading(mirror: Path) -> None:
     entry = dataset(pinned("data/a.json"), SourceFile("data/train-*.parquet"), source=HUB)
     put(mirror, "data/a.json", b"whatever")
-    assert not is_present(entry, mirror)
+    assert bytes_present(entry, mirror) is None
     put(mirror, "data/train-0.parquet", b"whatever")
-    assert is_present(entry, mirror)
-    assert is_present(dataset(source=Generated("m")), mirror)
+    assert bytes_present(entry, mirror) == 16
 
 
 # What files must be
@@ -183,20 +182,14 @@ def test_presence_in_a_mirror_is_told_without_reading(mirror: Path) -> None:
 @pytest.mark.parametrize("recorded", [False, True])
 def test_a_tampered_mirror_file_is_refused(sources: Path, mirror: Path, offline: None, recorded: bool) -> None:
     put(mirror, "data/a.json")
-    entry = dataset(SourceFile("data/a.json") if recorded else pinned())
+    entry = dataset(SourceFile("data/a.json"), source=HUB) if recorded else dataset(pinned())
     fetch([entry], sources=sources, mirror=mirror)
     file = put(mirror, "data/a.json", CONTENT + b" ")
     with pytest.raises(UserError) as error:
         fetch([entry], sources=sources, mirror=mirror)
     message = str(error.value)
     assert all(part in message for part in ("sums", str(file), sha256(CONTENT), sha256(CONTENT + b" ")))
-    assert ('delete its entry "github:owner/repo"' in message) == recorded
-
-
-def test_a_size_that_the_registry_knows_is_enforced(sources: Path, mirror: Path, offline: None) -> None:
-    put(mirror, "data/a.json", b"short")
-    with pytest.raises(UserError, match=r"\(5 bytes\).* \(6 bytes\)"):
-        fetch([dataset(SourceFile("data/a.json", bytes=6))], sources=sources, mirror=mirror)
+    assert ('delete its entry "hub:owner/repo"' in message) == recorded
 
 
 @pytest.mark.parametrize(
@@ -207,8 +200,8 @@ def test_what_is_plainly_no_data_is_never_recorded(
 ) -> None:
     put(mirror, "data/a.json", content)
     with pytest.raises(UserError, match=named):
-        fetch([dataset(SourceFile("data/a.json"))], sources=sources, mirror=mirror)
-    assert not (sources / "sources.lock.json").exists()
+        fetch([dataset(SourceFile("data/a.json"), source=HUB)], sources=sources, mirror=mirror)
+    assert read_pins(sources / "sources.lock.json")["hub:owner/repo"].files == {}
 
 
 @pytest.mark.parametrize("announced", [None, 1 << 40])
@@ -238,76 +231,34 @@ def test_a_redirect_leads_nowhere_but_to_http(sources: Path, server: Server, tmp
 # Pins
 
 
-def test_the_first_fetch_records_what_nobody_knew(sources: Path, mirror: Path, server: Server) -> None:
-    put(mirror, "data/b.json", b"[]")
-    entry = dataset(SourceFile("data/b.json"), source=Hub("owner/repo", "v1"), name="mirrored")
-    found = fetch([dataset(SourceFile("data/a.json")), entry], sources=sources, mirror=mirror)
-    assert json.loads((sources / "sources.lock.json").read_text()) == {
-        "github:owner/repo": {
-            "requested": COMMIT,
-            "revision": COMMIT,
-            "patterns": {},
-            "files": {"data/a.json": {"sha256": sha256(CONTENT), "bytes": len(CONTENT)}},
-        },
-        "hub:owner/repo": {
-            "requested": "v1",
-            "revision": None,
-            "patterns": {},
-            "files": {"data/b.json": {"sha256": sha256(b"[]"), "bytes": 2}},
-        },
-    }
-    assert found["sums"].revision == COMMIT
-    assert found["mirrored"].revision is None
-
-
-def test_another_revision_than_the_recorded_one_is_refused(sources: Path, mirror: Path, offline: None) -> None:
+def test_the_first_fetch_records_what_nobody_knew(sources: Path, mirror: Path, offline: None) -> None:
     put(mirror, "data/a.json")
-    fetch([dataset(SourceFile("data/a.json"), source=Hub("owner/repo", "v1"))], sources=sources, mirror=mirror)
-    with pytest.raises(UserError, match=r'sources\.lock\.json .* v1, .* v2; delete .*"hub:'):
-        fetch([dataset(SourceFile("data/a.json"), source=Hub("owner/repo", "v2"))], sources=sources, mirror=mirror)
+    entry = dataset(SourceFile("data/a.json"), source=HUB)
+    assert fetch([entry], sources=sources, mirror=mirror)["sums"].revision is None
+    pin = {"sha256": sha256(CONTENT), "bytes": len(CONTENT)}
+    assert json.loads((sources / "sources.lock.json").read_text()) == {
+        "hub:owner/repo": {"revision": None, "patterns": {}, "files": {"data/a.json": pin}}
+    }
 
 
-def test_without_its_entry_a_download_is_not_trusted_but_fetched_anew(sources: Path, server: Server) -> None:
-    entry = dataset(SourceFile("data/a.json"))
-    fetch([entry], sources=sources)
-    server.files["/data/a.json"] = b"[1]"
-    (sources / "sources.lock.json").write_text("{}")
-    assert fetch([entry], sources=sources)["sums"].files[0].path.read_bytes() == b"[1]"
+def test_only_the_hub_s_files_need_a_record() -> None:
+    stored = [entry for entry in REGISTRY.values() if entry.files and not isinstance(entry.source, Hub)]
+    assert stored and all(file.sha256 for entry in stored for file in entry.files)
 
 
-def test_concurrent_writers_of_pins_lose_nothing(tmp_path: Path) -> None:
-    def write(number: int) -> None:
-        PinFile(tmp_path).record(f"hub:{number % 3}", Entry(files={f"{number}.json": Pin("a", number)}))
-
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(24)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    recorded = [name for key in range(3) for name in PinFile(tmp_path).entry(f"hub:{key}").files]
-    assert sorted(recorded) == sorted(f"{number}.json" for number in range(24))
+def test_each_revision_has_a_record_of_its_own(sources: Path, mirror: Path, offline: None) -> None:
+    for revision, content in (("main", b"[1]"), ("v2", b"[2]")):
+        put(mirror, "data/a.json", content)
+        entry = dataset(SourceFile("data/a.json"), source=Hub("owner/repo", revision))
+        assert fetch([entry], sources=sources, mirror=mirror)["sums"].files[0].sha256 == sha256(content)
+    assert read_pins(sources / "sources.lock.json").keys() == {"hub:owner/repo", "hub:owner/repo@v2"}
 
 
-def test_a_contradiction_leaves_the_pins_as_they_were(tmp_path: Path) -> None:
-    pins = PinFile(tmp_path)
-    pins.record("hub:a", Entry("main", COMMIT, {"*.json": ("1.json",)}, {"1.json": Pin("a", 1)}))
-    before = pins.path.read_bytes()
-    for found in (
-        Entry(requested="v2"),
-        Entry(revision="d" * 40),
-        Entry(patterns={"*.json": ("2.json",)}),
-        Entry(files={"1.json": Pin("b", 1), "2.json": Pin("c", 1)}),
-    ):
-        with pytest.raises(UserError, match=r'sources\.lock\.json.*delete the entry "hub:a"'):
-            pins.record("hub:a", found)
-    assert pins.path.read_bytes() == before
-
-
-def test_pins_without_patterns_are_read(tmp_path: Path) -> None:
+def test_pins_of_earlier_versions_are_read(tmp_path: Path) -> None:
     pin = {"sha256": "a", "bytes": 1}
     entry = {"requested": "main", "revision": COMMIT, "files": {"1.json": pin}}
     (tmp_path / "sources.lock.json").write_text(json.dumps({"hub:a": entry}))
-    assert PinFile(tmp_path).entry("hub:a") == Entry("main", COMMIT, {}, {"1.json": Pin("a", 1)})
+    assert read_pins(tmp_path / "sources.lock.json") == {"hub:a": Entry(COMMIT, {}, {"1.json": Pin("a", 1)})}
 
 
 def test_pins_that_cannot_be_read_are_named(sources: Path) -> None:
@@ -350,19 +301,27 @@ def test_files_of_one_pattern_do_not_pass_for_those_of_another(sources: Path, mi
 
 
 def test_only_what_was_fetched_and_is_unchanged_is_located(sources: Path, mirror: Path, server: Server) -> None:
-    entry = dataset(SourceFile("data/a.json"))
-    assert located(entry, sources=sources, mirror=None) is None
-    put(mirror, "data/a.json")
+    entry = dataset(SourceFile("data/a.json"), source=HUB)
+    file = put(mirror, "data/a.json")
     assert located(entry, sources=sources, mirror=mirror) is None  # Never fetched: nothing says what it must be.
-    assert located(dataset(pinned()), sources=sources, mirror=mirror) is not None
-    assert located(dataset(pinned(content=b"else")), sources=sources, mirror=mirror) is None
-    fetched = fetch([entry], sources=sources)["sums"]
-    assert located(entry, sources=sources, mirror=None) == fetched
+    fetched = fetch([entry], sources=sources, mirror=mirror)["sums"]
+    assert located(entry, sources=sources, mirror=mirror) == fetched
+    assert located(entry, sources=mirror, mirror=sources) is None  # Recorded nowhere there.
+    file.write_bytes(b"damaged")
+    assert located(entry, sources=sources, mirror=mirror) is None
+    assert located(dataset(pinned()), sources=sources, mirror=mirror) is None
+    assert server.requests == []
+
+
+def test_a_damaged_download_is_fetched_again(sources: Path, server: Server) -> None:
+    fetch([dataset(pinned())], sources=sources)
     put(sources, "data/a.json", b"damaged")
-    assert located(entry, sources=sources, mirror=None) is None
-    with pytest.raises(UserError, match=r"sha256 \w+ \(7 bytes\).*delete it"):
+    assert located(dataset(pinned()), sources=sources, mirror=None) is None
+    assert fetch([dataset(pinned())], sources=sources)["sums"].files[0].path.read_bytes() == CONTENT
+    put(sources, "data/a.json", b"damaged")
+    server.files.clear()
+    with pytest.raises(UserError, match=r"missing; looked at\n.*data/a\.json has sha256 \w+ \(7 bytes\)"):
         fetch([dataset(pinned())], sources=sources)
-    assert len(server.requests) == 1
 
 
 # Checksums
@@ -484,6 +443,12 @@ def test_a_file_that_data_sets_or_processes_share_is_downloaded_once(sources: Pa
     assert [process.wait() for process in fetching] == [0, 0]
     assert len(server.requests) == 1
     assert files_below(sources) == ["owner/repo/data/a.json"]
+
+
+def test_another_process_that_fetches_is_named(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elastic_core.data.fetch.WAIT_SECONDS", 0)
+    with exclusive(sources), pytest.raises(UserError, match=rf"sources: process {os.getpid()} .* has been fetching"):
+        fetch([dataset(pinned())], sources=sources)
 
 
 def test_wrong_content_leaves_nothing_in_place(sources: Path, server: Server) -> None:

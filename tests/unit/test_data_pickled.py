@@ -201,11 +201,6 @@ def test_hidden_tests_are_decoded(text: str, protocol: int) -> None:
     assert decode_hidden_tests(hidden(pickle.dumps(text, protocol))) == text
 
 
-def test_hidden_tests_of_many_slices_are_decoded() -> None:
-    text = os.urandom(1 << 18).hex()
-    assert decode_hidden_tests(hidden(pickle.dumps(text))) == text
-
-
 def test_a_zip_bomb_is_refused_at_the_limit() -> None:
     bomb = hidden(bytes(10 << 20))
     with pytest.raises(ValueError, match="more than the limit of 1000 bytes"):
@@ -236,7 +231,7 @@ PACKED = zlib.compress(pickle.dumps("a"))
         (base64.b64encode(PACKED[:-1]).decode(), "ends early"),
         (base64.b64encode(PACKED[:-4] + b"\0\0\0\0").decode(), "not zlib data.*check"),
         (base64.b64encode(PACKED + b"x").decode(), "1 bytes after the end"),
-        (base64.b64encode(PACKED + bytes(1 << 17)).decode(), "bytes or more after the end"),
+        (base64.b64encode(PACKED + bytes(1 << 17)).decode(), "131072 bytes after the end"),
     ],
 )
 def test_damaged_text_is_refused(text: str, reason: str) -> None:

@@ -219,7 +219,7 @@ def test_a_table_becomes_a_file_of_levels(table: Path, tmp_path: Path) -> None:
 
 
 def test_one_benchmark_and_a_certified_risk_are_chosen_by(table: Path, tmp_path: Path) -> None:
-    given = ("--model", "trained", "--benchmark", "hard", "--risk", "100", "--output", str(tmp_path / "x.json"))
+    given = ("--benchmark", "hard", "--risk", "100", "--output", str(tmp_path / "x.json"))
     done = elastic_here("budgets", "--from", str(table), *given, runs=tmp_path)
     assert done.returncode == 0, done.stdout
     levels = read_levels(tmp_path / "x.json")
@@ -232,7 +232,6 @@ def test_one_benchmark_and_a_certified_risk_are_chosen_by(table: Path, tmp_path:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ((), "--model .*base, trained"),
         (("--model", "trian"), '--model trian: .*"trained"'),
         (("--model", "base>trained"), "--model base>trained: "),
         (("--model", "base", "--benchmark", "harder"), "--benchmark harder: .*easy, hard"),
@@ -257,6 +256,10 @@ def test_what_the_table_does_not_have_is_one_sentence(
         (
             [make_rows(["base"], [name], ["separate"], [t], 4) for name, t in (("easy", 16), ("hard", 64))],
             "--benchmark",
+        ),
+        (
+            [make_rows(("base", "mine"), strategies=["separate"], num_problems=2)],
+            "give --model with one of: base, mine",
         ),
     ],
 )

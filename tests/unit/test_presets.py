@@ -29,6 +29,28 @@ def test_every_preset_says_what_it_is_for_in_a_sentence(name: str) -> None:
     assert purpose[0].isupper() and purpose.endswith(".") and 20 < len(purpose) < 240
 
 
+def test_a_preset_of_elastic_reasoning_says_what_of_it_is_not_as_published() -> None:
+    loss = ["train.as_published", "train.rollout_correction"]
+    assert presets.unpublished(presets.resolve("e1-math-1.5b")) == [*loss, "data.decontaminate", "sweep.grading"]
+    assert presets.unpublished(presets.resolve("evaluate-e1-math-1.5b")) == ["sweep.grading"]
+    assert presets.unpublished(presets.resolve("evaluate-e1-code-14b")) == ["sweep.grading", "data.benchmarks"]
+    assert presets.unpublished(presets.resolve("embedded")) is None
+    listed = CliRunner().invoke(cli, ["presets"]).output
+    assert "Not as published: sweep.grading." in listed and "docs/seeds.md" in listed
+
+
+@pytest.mark.parametrize("name", [name for name in presets.names() if name.removeprefix("evaluate-").startswith("e1-")])
+def test_settings_make_a_preset_as_published(name: str) -> None:
+    """The correction of rollouts goes with the published loss."""
+    preset = presets.resolve(name)
+    benchmarks = [each.replace("humaneval-plus", "humaneval-plus-bare") for each in preset.data.benchmarks]
+    published = presets.PUBLISHED | {"data.benchmarks": benchmarks}
+    del published["train.rollout_correction"]
+    if preset.train is None:
+        published = {key: value for key, value in published.items() if not key.startswith("train.")}
+    assert presets.unpublished(presets.changed(preset, published)) == []
+
+
 def test_one_key_is_replaced_and_nothing_else() -> None:
     plain, changed = presets.resolve("embedded"), presets.resolve("embedded", {"sweep.samples": 3})
     assert changed.sweep.samples == 3

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +20,7 @@ from hypothesis import strategies as st
 from elastic_core.errors import UserError
 from elastic_core.miniature.grammar import plan_of
 from elastic_core.miniature.problems import LEVELS, generate
+from elastic_core.reasonflux.guide import load_script
 from elastic_core.reasonflux.library import MINIATURE_FILE, Template, read_library, stable_id
 from elastic_core.reasonflux.retrieval import (
     Match,
@@ -31,6 +34,8 @@ from elastic_core.reasonflux.retrieval import (
     level_names,
     score,
 )
+from elastic_core.strategies.reasonflux_zero import TemplateParameters, Templates
+from elastic_core.system.fingerprint import hash_value
 from tests.upstream import UPSTREAM, needs_upstream
 
 
@@ -267,6 +272,8 @@ def sentence_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The little of the package that we call."""
 
     class SentenceTransformer:
+        module_kwargs = None
+
         def __init__(self, model: str, trust_remote_code: bool) -> None:
             if "jina" in model and not trust_remote_code:
                 raise ValueError("contains custom code; set trust_remote_code=True\nmore")
@@ -291,7 +298,97 @@ def test_a_sentence_transformer_is_taken_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("sentence_transformers")
 def test_a_model_in_a_directory_is_known_by_its_content(tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors").write_bytes(b"one")
-    first = SentenceTransformerEmbedder(str(tmp_path)).name
-    (tmp_path / "model.safetensors").write_bytes(b"two")
-    assert SentenceTransformerEmbedder(str(tmp_path)).name != first
+    """All of it: weights in either form, pooling, its code."""
+    names = [SentenceTransformerEmbedder(str(tmp_path)).name]
+    for file in ("model.safetensors", "pytorch_model.bin", "modules.json", "1_Pooling/config.json", "custom_st.py"):
+        for content in (b"one", b"two"):
+            (tmp_path / file).parent.mkdir(exist_ok=True)
+            (tmp_path / file).write_bytes(content)
+            names.append(SentenceTransformerEmbedder(str(tmp_path)).name)
+    assert len(set(names)) == len(names)
+
+
+def test_results_are_kept_apart_by_the_adapter(tmp_path: Path) -> None:
+    """Results drawn before adapters were used have a key of the model's name alone."""
+    names = library(("A", "a", "s"))
+    keys = {}
+    for embedder in ("tfidf", "jinaai/jina-embeddings-v3"):
+        templates = Templates(names, TemplateParameters(embedder=embedder), tmp_path)
+        before = [[asdict(each) for each in names.values()], load_script("reasonflux"), embedder, "fields"]
+        keys[embedder] = (templates.fingerprint, hash_value(before))
+    assert keys["tfidf"][0] == keys["tfidf"][1]
+    assert keys["jinaai/jina-embeddings-v3"][0] != keys["jinaai/jina-embeddings-v3"][1]
+
+
+ADAPTED = """
+import json
+from pathlib import Path
+
+import torch
+
+
+class Transformer(torch.nn.Module):
+    \"\"\"Embeds a text by its letters, with one adapter for each task that config.json lists.\"\"\"
+
+    def __init__(self, tasks):
+        super().__init__()
+        self.tasks = tasks
+
+    @classmethod
+    def load(cls, path, **_):
+        return cls(json.loads((Path(path) / "config.json").read_text())["lora_adaptations"])
+
+    def tokenize(self, texts, **_):
+        return {"counts": torch.tensor([[1.0 + text.count(letter) for letter in "aeqxz"] for text in texts])}
+
+    def forward(self, features, task=None, **_):
+        if task and task not in self.tasks:
+            raise ValueError(f"Unsupported task '{task}'. Supported tasks are: {', '.join(self.tasks)}.")
+        shift = self.tasks.index(task) + 1 if task else 0
+        return {**features, "sentence_embedding": features["counts"].roll(shift, dims=1) * (1 + shift)}
+"""
+"""As jina-embeddings-v3 does: `encode` takes a task, which chooses the adapter; without one none is used."""
+
+
+def embedder_with_adapters(directory: Path, tasks: list[str], prompts: dict[str, str], takes_task: bool = True) -> Path:
+    """A sentence-transformers model that comes with code, laid out as jina-embeddings-v3 is."""
+    directory.mkdir()
+    module = {"idx": 0, "name": "transformer", "path": "", "type": "custom_st.Transformer"}
+    files = {
+        "modules.json": [module | {"kwargs": ["task"]} if takes_task else module],
+        "config.json": {"lora_adaptations": tasks},
+        "config_sentence_transformers.json": {"prompts": prompts, "default_prompt_name": None},
+    }
+    for name, content in files.items():
+        (directory / name).write_text(json.dumps(content))
+    (directory / "custom_st.py").write_text(ADAPTED)
+    return directory
+
+
+TASKS = ["retrieval.query", "text-matching"]
+JINA_PROMPTS = {"retrieval.query": "Represent the query: ", "text-matching": ""}
+
+
+@pytest.mark.parametrize(
+    ("takes_task", "prompts", "vectors"),
+    [
+        (True, JINA_PROMPTS, [[3, 3, 6, 3, 3], [3, 3, 3, 9, 3]]),  # The second adapter: two places on, three times.
+        (True, {}, [[3, 3, 6, 3, 3], [3, 3, 3, 9, 3]]),
+        (True, {"text-matching": "q"}, [[3, 3, 6, 3, 6], [3, 3, 3, 9, 6]]),
+        (False, JINA_PROMPTS, [[2, 1, 1, 1, 1], [1, 3, 1, 1, 1]]),
+    ],
+)
+def test_an_embedder_with_adapters_runs_with_the_published_one(
+    tmp_path: Path, takes_task: bool, prompts: dict[str, str], vectors: list[list[float]]
+) -> None:
+    pytest.importorskip("sentence_transformers")
+    model = embedder_with_adapters(tmp_path / "model", TASKS, prompts, takes_task)
+    embedder = SentenceTransformerEmbedder(str(model), trust_remote_code=True)
+    assert embedder.embed(["a", "ee"]).tolist() == vectors
+
+
+def test_an_embedder_without_the_published_adapter_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("sentence_transformers")
+    model = embedder_with_adapters(tmp_path / "model", ["retrieval.query"], {})
+    with pytest.raises(UserError, match=r"model@.*: .*'text-matching'.* Supported tasks are: retrieval.query"):
+        SentenceTransformerEmbedder(str(model), trust_remote_code=True).embed(["a"])

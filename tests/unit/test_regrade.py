@@ -1,12 +1,15 @@
 """A finished table graded once more."""
 
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
 
 from elastic_core.data.problems import VERL_SCHEMA, Problem
-from elastic_core.sweep.rows import regrade
+from elastic_core.errors import UserError
+from elastic_core.sweep.rows import lacks_published, regrade
 from elastic_core.sweep.store import Manifest, TrajectoryStore
 from elastic_core.trajectory import SCHEMA
 from flows.commands.tables import regrade_table
@@ -159,3 +162,112 @@ def test_a_run_that_is_killed_leaves_no_marker(tmp_path: Path, data: Path, monke
     with pytest.raises(KeyboardInterrupt):
         regrade_table(store.directory, data)
     assert not stage.marker.exists()
+
+
+PUBLISHED = {  # Their split of a response at its think-ends, and ours.
+    ("hm", "\\boxed{4}"): (1.0, 1.0),
+    ("hm", "\\boxed{5}"): (0.0, 0.0),
+    ("hm", "wait, so </think> \\boxed{4}"): (0.0, 1.0),
+    ("hm", "\\boxed{4}</think>"): (1.0, 0.0),
+    ("hm \\boxed{4}", None): (0.0, 0.0),
+    (None, None): (None, 0.5),
+}
+LETTER = Problem("choices", "0", "Which?", "A", "choice")
+BOTH = {"easy": PROBLEMS["easy"] | {"5": Problem("easy", "5", "2+2=?", "4", "math")}, "choices": {"0": LETTER}}
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> TrajectoryStore:
+    """A shard of a row for each of `PUBLISHED`, with our grade, and one of a choice; and the same of another sample."""
+    first = rows("wrong")[0]
+    shard = pl.concat(
+        first.with_columns(
+            problem=pl.lit(str(i)), thinking=pl.lit(thinking, pl.String), solution=pl.lit(solution, pl.String),
+            score=pl.lit(ours), grade_status=pl.lit("correct" if ours else "wrong"),
+        )
+        for i, ((thinking, solution), (_, ours)) in enumerate(PUBLISHED.items())
+    )  # fmt: skip
+    choice = shard[:1].with_columns(benchmark=pl.lit("choices"), solution=pl.lit("Answer: A"))
+    store = TrajectoryStore(tmp_path / "mixed")
+    with store.writing(MANIFEST):
+        for sample in range(2):
+            store.append(pl.concat([shard, choice]).with_columns(pl.lit(sample, pl.Int32).alias("sample")))
+    return store
+
+
+EXPECTED = [*(theirs for theirs, _ in PUBLISHED.values()), None] * 2
+
+
+def test_the_grade_as_published_is_beside_ours(mixed: TrajectoryStore) -> None:
+    before, counted = mixed.read(), []
+    changes = regrade(mixed, BOTH, counted.append, as_published=True)
+    after = mixed.read()
+    assert after["published_score"].to_list() == EXPECTED
+    assert after.drop("published_score").equals(before.drop("published_score"))
+    assert changes.filter(pl.col("after") != "not graded").rows() == [
+        ("right", "right", 2), ("right", "wrong", 2), ("wrong", "right", 2), ("wrong", "wrong", 4),
+    ]  # fmt: skip
+    assert counted == [7, 7]
+    regrade(mixed, BOTH)
+    own = mixed.read()
+    assert own["published_score"].to_list() == EXPECTED, "grading by ours again leaves theirs"
+    without_text = pl.any_horizontal(pl.col("thinking", "solution").is_not_null()).not_()
+    assert own.filter(without_text).equals(before.filter(without_text)), "what has no text cannot be graded again"
+
+
+def test_grading_as_published_that_is_killed_goes_on(mixed: TrajectoryStore) -> None:
+    seen: list[int] = []
+
+    def killed(rows: int) -> None:
+        seen.append(rows)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        regrade(mixed, BOTH, killed, as_published=True)
+    assert mixed.read()["published_score"].to_list() == EXPECTED[:7] + [None] * 7
+    mine = mixed.shards()[0].stat().st_mtime_ns
+    regrade(mixed, BOTH, seen.append, as_published=True, only=lacks_published(BOTH))
+    assert mixed.read()["published_score"].to_list() == EXPECTED
+    assert seen[2:] == [5], "only the rows that could be graded and were not"
+    assert mixed.shards()[0].stat().st_mtime_ns == mine
+    regrade(mixed, BOTH, as_published=True)
+    assert mixed.shards()[0].stat().st_mtime_ns == mine, "the same grades again are not written"
+
+
+@pytest.mark.parametrize("grading", [{}, {"grading": "elastic-reasoning"}])
+def test_a_sweep_grades_what_was_drawn_without(
+    mixed: TrajectoryStore, monkeypatch: pytest.MonkeyPatch, grading: dict[str, str]
+) -> None:
+    Sweep = pytest.importorskip("tasks.sweep", exc_type=ImportError).Sweep  # It needs Prefect.
+    shown = SimpleNamespace(done=0, reach=lambda done: setattr(shown, "done", done))
+    monkeypatch.setattr("tasks.sweep.progress", lambda *_: nullcontext(shown))  # Prefect has a server of its own.
+    sweep = Sweep(Stage(mixed.directory, "smoke", "sweep", {}, grading), mixed, *[None] * 4)
+    with mixed.writing(MANIFEST):
+        sweep.grade_earlier({name: [*given.values()] for name, given in BOTH.items()})
+    assert mixed.read()["published_score"].to_list() == (EXPECTED if grading else [None] * 14)
+    assert shown.done == (10 if grading else 0)
+
+
+def test_regrade_as_published_tells_how_many_differ(tmp_path: Path, data: Path) -> None:
+    stage = Stage(tmp_path / "runs", "smoke", "sweep", {"seed": 7}, {"samples": 1})
+    table = filled(stage.prepare() / TABLE).directory
+    regrade_table(table, data)
+    stage.marker.touch()
+    said = regrade_table(table, data, as_published=True)
+    assert said.startswith("10 rows graded as published, 0 otherwise than by ours; next: elastic run sweep")
+    assert not stage.marker.exists(), "MLflow does not have their grades yet"
+    wrong = TrajectoryStore(table).read().with_columns(score=1 - pl.col("score"))
+    TrajectoryStore(table).rewrite(lambda rows: wrong[:5] if rows["sample"][0] == 0 else wrong[5:])
+    assert "right by ours, wrong as published: 8 rows\nwrong by ours, right as published: 2 rows\n" in regrade_table(
+        table, data, as_published=True
+    )
+
+
+def test_choices_alone_cannot_be_graded_as_published(tmp_path: Path, data: Path) -> None:
+    built = pl.read_parquet(data / "easy.parquet")
+    info = pl.col("extra_info").struct.with_fields(grader=pl.lit("choice"))
+    built.with_columns(info).write_parquet(data / "easy.parquet")
+    table = filled(tmp_path / "table")
+    with pytest.raises(UserError, match=r"easy: .*choices, which the authors .* do not grade"):
+        regrade_table(table.directory, data, as_published=True)

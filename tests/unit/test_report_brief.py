@@ -1,8 +1,11 @@
 """The first screen: two sentences in words, and what to set, from the same numbers as the rest of the report."""
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 
+from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
 from elastic_core.rewards.truth import guesses
 from elastic_core.statistics.which_budget import choose_budgets
@@ -10,6 +13,7 @@ from reports.content import Setting
 from reports.page import command
 from reports.summary import cell_problems, summarize
 from reports.verdict import brief, readable, settings
+from reports.verdict import to_set as to_set_of
 from tests.unit.test_report_summary import make_rows
 from tests.unit.test_report_verdict import advice, scored
 
@@ -92,7 +96,26 @@ def test_a_budget_for_one_benchmark_is_not_offered_for_another() -> None:
     )
     assert [each.budget is None for each in chosen] == [True, False]
     sentence = brief(cell_problems(rows), chosen, [])[1]
-    assert "48+32 for tasks like hard" in sentence and sentence.endswith("; for easy none is advised.")
+    assert "48+32 for tasks like hard" in sentence
+    assert sentence.endswith("; for easy none is advised. On easy leave thinking unlimited.")
+
+
+@pytest.mark.parametrize(
+    ("needed", "decides"),
+    [(109.0, "about 109 problems would decide it, 100 were measured."), (None, "no number of problems like these")],
+)
+def test_a_refusal_names_the_nearest_budget_and_what_would_decide_it(needed: float | None, decides: str) -> None:
+    (setting,), sentence = to_set(advice(verdict="undecided", problems_needed=needed))
+    assert sentence.startswith("No token budget of trained is advised")
+    assert "On hard the nearest is 48+32, -0.4 [-1.5, +0.7] points from unlimited and 28 % cheaper" in sentence
+    assert decides in sentence and setting.needed == needed
+
+
+def test_what_a_context_cut_on_one_benchmark_is_not_said_of_another() -> None:
+    cut = "thinking without a budget, 1 % of it cut at 4,096 tokens"
+    hard, easy = (Setting(name, "trained", "2 points", budget=Budget(48, 32)) for name in ("hard", "easy"))
+    assert to_set_of([replace(hard, unlimited=cut), replace(easy, unlimited=cut)]).endswith(f"below {cut}.")
+    assert to_set_of([replace(hard, unlimited=cut), easy]).endswith("without a budget, some of which was cut.")
 
 
 def test_without_responses_without_a_limit_it_says_what_to_measure() -> None:

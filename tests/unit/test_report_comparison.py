@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from reports.comparison import render_comparison
+from tests.tables import graded_twice
 from tests.unit.test_report_summary import make_rows
 
 Lines = list[dict[str, str]]
@@ -78,6 +79,10 @@ def test_one_model_and_one_cell_have_nothing_to_be_compared_with() -> None:
 def test_without_base_and_vanilla_the_first_by_name_are_the_baselines() -> None:
     rows = make_rows(models=["b", "a"], benchmarks=["easy"], strategies=["separate", "budget_forcing"], num_problems=3)
     assert {"− a", "− budget forcing"} < set(lines_of(render_comparison(rows), "easy: cells")[0])
+
+
+def test_accuracy_as_published_is_a_column_where_there_is_any(text: str) -> None:
+    assert "as published (%)" in render_comparison(graded_twice()) and "as published (%)" not in text
 
 
 def test_the_length_error_stands_only_with_strategies_that_ask_for_a_length() -> None:

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from elastic_core.budget import TrainingBudget
-from elastic_core.statistics.accuracy import paired_differences
+from elastic_core.statistics.accuracy import paired_differences, published_differences
 from elastic_core.statistics.budgets import (
     anytime_accuracy,
     anytime_differences,
@@ -13,14 +13,15 @@ from elastic_core.statistics.budgets import (
 )
 from elastic_core.statistics.cost import TOKENS, CostModel, cell_costs
 from elastic_core.statistics.curves import area_differences
+from elastic_core.statistics.estimates import seeds_as_one
 from elastic_core.statistics.responses import thinking_spent
 from elastic_core.statistics.which_budget import advised_budgets, budget_advice, choose_budgets
 from reports.content import RATINGS, ReportParameters, ReportTable, Shown, Training
-from reports.summary import cell_problems, report_rows, summarize
+from reports.summary import cell_problems, report_rows, summarize, summarize_problems
 from reports.tables import ACCURACY, PUBLISHED, comparisons, everything, published
 from reports.tables import budgets as budget_tables
 from reports.tables import costs as cost_tables
-from tests.tables import advisable
+from tests.tables import advisable, graded_twice
 from tests.unit.test_report_summary import make_rows
 
 UNRATED, NOTHING = RATINGS.to_frame(), PUBLISHED.to_frame()
@@ -183,6 +184,28 @@ def test_differences_are_in_points_and_signed(rows: pl.DataFrame) -> None:
     assert table.frame[name].sum() == pytest.approx(100 * paired.filter(first="base")["difference"].sum())
     assert all(line[table.header.index(name)].text[0] in "+-" for line in table.lines)
     assert comparisons.paired(paired, "model", "nobody") is None
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_two_gradings_differ_by_the_points_that_they_differ_by(seeds: int) -> None:
+    rows = graded_twice()
+    if seeds > 1:
+        rows = pl.concat(rows.with_columns(model=pl.lit(f"base@{seed}")) for seed in range(seeds))
+    problems = cell_problems(seeds_as_one(rows))
+    summary = summarize_problems(problems)
+    table = comparisons.as_published(published_differences(problems), summary)
+    assert table is not None
+    shown = table.frame.select("budget", "accuracy (%)", "as published (%)", "difference", "problems", "trajectories")
+    assert [tuple(value if isinstance(value, str) else round(value, 9) for value in row) for row in shown.rows()] == [
+        ("16+32", 50.0, 30.0, -20.0, 10, 40 * seeds),
+        ("64+32", 50.0, 60.0, 10.0, 10, 40 * seeds),
+    ], "and nothing of a cell with a response that is not graded so"
+    assert (table.frame["difference low"] < table.frame["difference"]).all()
+    assert (table.frame["difference high"] > table.frame["difference"]).all()
+    assert summary["published_avg_at_k"].to_list() == [0.3, pytest.approx(0.6), None]
+    assert summary["avg_at_k"].to_list() == [0.5] * 3, "the numbers of everything else are ours"
+    nowhere = cell_problems(rows.with_columns(published_score=pl.lit(None, pl.Float64)))
+    assert comparisons.as_published(published_differences(nowhere), summarize_problems(nowhere)) is None
 
 
 def test_strategies_and_models_are_compared_at_equal_tokens_too(rows: pl.DataFrame) -> None:

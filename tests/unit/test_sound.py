@@ -85,6 +85,7 @@ def test_a_row_within_its_limits_breaks_no_rule(strategy: str) -> None:
         ("separate separate_native", {"think_finish": "end_of_text"}, "all of s is there"),
         ("separate vanilla of_another_installation", {"navigator_tokens": 10}, "the navigator's tokens"),
         ("separate vanilla of_another_installation", {"score": 1.5}, "the score is in"),
+        ("separate vanilla of_another_installation", {"published_score": 0.5}, "the score as published is 0 or 1"),
     ],
 )
 def test_a_row_beyond_a_limit_of_its_strategy_is_named_with_the_rule(

@@ -166,6 +166,20 @@ def test_grades_are_those_of_the_whole_responses(truth: str) -> None:
         for thinking, solution in parts
     ]
     assert frame.select("score", "grade_status", "answer").rows() == [tuple(graded) for graded in expected]
+    assert frame["published_score"].null_count() == len(parts)
+
+
+def test_a_sweep_may_grade_as_published_as_well() -> None:
+    texts = [("", r"\boxed{4}"), ("", r"</think>\boxed{4}"), ("", r"\boxed{4}</think>"), (r"\boxed{4}", None)]
+    letter = Problem("choices", "1", "Which?", "A", "choice")
+    batch = [(Sample(CELL, PROBLEM, i, 0), spelled(*text)) for i, text in enumerate(texts)]
+    end = tokenizer("miniature").convert_tokens_to_ids(THINK_END)
+    marked = markers(single(2, end, END_OF_TEXT))
+    frame = RowBuilder(tokenizer("miniature"), marked, "model", "engine", as_published=True).frame(
+        [*batch, (Sample(CELL, letter, 9, 0), spelled("", "A"))]
+    )
+    assert frame["published_score"].to_list() == [1.0, 0.0, 1.0, 0.0, None]
+    assert frame["score"].to_list()[:4] == [1.0, 1.0, 0.0, 0.0]
 
 
 def test_columns_of_the_cell_the_problem_and_the_model() -> None:

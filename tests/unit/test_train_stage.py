@@ -31,13 +31,17 @@ def test_what_a_training_runs_on_is_not_what_it_learns(monkeypatch: pytest.Monke
     assert elsewhere.keys() == RESOURCES
     assert inputs(monkeypatch, **elsewhere) == plain
     assert inputs(monkeypatch, learning_rate=2e-6) != plain
+    published = inputs(monkeypatch, as_published=True)
+    for name, value in elsewhere.items():
+        by_micro_batch = name in ("nodes", "gpus_per_node", "tokens_per_device")
+        assert (inputs(monkeypatch, as_published=True, **{name: value}) != published) == by_micro_batch, name
     others = GrpoParameters.model_fields.keys() - RESOURCES
     # At their defaults: settings that older trainings' keys lack.
     unsaid = {
         "l1", "validation_problems", "mask_truncated_samples", "train_on_forced_end", "algorithm", "cuts",
         "cut_weights", "answers", "max_generated_tokens", "rollout_seeds", "one_pass", "reward", "credit",
         "own_baseline", "norm_adv_by_std", "filter_groups", "max_num_gen_batches", "loss_agg_mode", "loss_mode",
-        "rollout_correction", "rollout_dtype", "precision", "lora_rank", "lora_alpha", "verl",
+        "rollout_correction", "rollout_dtype", "precision", "lora_rank", "lora_alpha", "verl", "as_published",
     }  # fmt: skip
     assert others == plain["train"].keys() | unsaid
 

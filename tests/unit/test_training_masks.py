@@ -1,5 +1,6 @@
 """Which tokens of a rollout enter the loss."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 from elastic_core.budget import Budget
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Sampling
 from elastic_core.training.grpo.parameters import GrpoParameters
-from elastic_core.trajectory import Trajectory
+from elastic_core.trajectory import SolutionFinish, Trajectory
 from tests.unit.test_memo import END, EOS, MARKERS, WORD
 
 
@@ -74,19 +75,78 @@ def test_a_mask_has_every_token_and_no_more_of_them_the_stricter_it_is(
     assert trajectory.loss_mask() == [int(not forced) for forced in trajectory.forced]
 
 
+@pytest.mark.parametrize(
+    ("trajectory", "row"),
+    [
+        (CLOSED, (WORD, END, WORD, EOS)),
+        (FORCED, (WORD, WORD, WORD, END, WORD, EOS)),
+        (CUT, (WORD, END, WORD, WORD, EOS)),
+        (FORCED_AND_CUT, (WORD, WORD, WORD, END, WORD, WORD, EOS)),
+        (STOPPED, (WORD, EOS)),
+    ],
+)
+def test_as_published_every_row_ends_with_one_end_of_text_and_is_all_trained_on(
+    trajectory: Trajectory, row: tuple[int, ...]
+) -> None:
+    published = trajectory.as_published(EOS)
+    assert published.response_ids == row
+    assert published.loss_mask(forced_end=True) == [1] * len(row)
+
+
+@given(st.lists(st.sampled_from([WORD, END, EOS]), max_size=8), st.integers(8, 12))
+def test_as_published_a_row_is_what_the_script_s_mask_leaves_of_a_padded_one(stream: list[int], width: int) -> None:
+    trajectory = decoded(stream + [WORD] * 9)
+    # Theirs keeps in the response an end-of-text that a thought stopped at; the strategy has taken it out.
+    response = list(trajectory.response_ids)
+    for at, token in trajectory.dropped:
+        response.insert(at, token)
+    padded = response + [EOS] * (width - len(response))
+    assert trajectory.as_published(EOS).response_ids == tuple(padded[: padded.index(EOS) + 1])
+
+
+def test_as_published_has_no_probability_of_an_end_that_nobody_sampled() -> None:
+    cut = replace(CUT, logprobs=(-0.1, -0.2, -0.3, -0.4))
+    assert cut.as_published(EOS).logprobs == (-0.1, -0.2, -0.3, -0.4, 0.0)
+    assert (cut.as_published(EOS).solution_tokens, cut.as_published(EOS).is_truncated) == (2, True)
+    stopped = STOPPED.as_published(EOS)
+    assert (stopped.solution_start, stopped.solution_finish) == (None, SolutionFinish.NOT_APPLICABLE)
+
+
 def test_at_their_defaults_the_settings_are_no_part_of_a_training_s_key() -> None:
-    names = {"mask_truncated_samples", "train_on_forced_end"}
+    names = {"mask_truncated_samples", "train_on_forced_end", "as_published"}
     assert not names & GrpoParameters().model_dump(mode="json").keys()
-    assert names <= GrpoParameters(mask_truncated_samples=True, train_on_forced_end=True).model_dump(mode="json").keys()
+    given = [{"mask_truncated_samples": True, "train_on_forced_end": True}, {"as_published": True}]
+    assert names <= {name for each in given for name in GrpoParameters(**each).model_dump(mode="json")}
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"strategy": "vanilla"}, "strategy vanilla forces none"),
+        ({"strategy": "vanilla"}, "strategy = vanilla, algorithm = grpo, expected separate, grpo"),
+        ({"algorithm": "anytime"}, "strategy = separate, algorithm = anytime, expected separate, grpo"),
         ({"reuse_rollout_logprobs": True}, "expected reuse_rollout_logprobs = false"),
     ],
 )
 def test_a_forced_end_without_effect_or_probability_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         GrpoParameters(train_on_forced_end=True, **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"reuse_rollout_logprobs": True}, "expected reuse_rollout_logprobs = false"),
+        ({"strategy": "vanilla"}, "as_published is of one answer under separate budgets: strategy = vanilla"),
+        ({"algorithm": "anytime"}, "algorithm = anytime, expected separate, grpo"),
+        ({"mask_truncated_samples": True}, "as_published trains with mask_truncated_samples = False, found True"),
+        ({"reward": "finished"}, "reward = correctness, found finished"),
+        ({"loss_mode": "gspo"}, "loss_mode = vanilla, found gspo"),
+        ({"filter_groups": True}, "filter_groups = False, found True"),
+        ({"steps": 1}, "one step fewer than steps = 1; expected 2 or more"),
+    ],
+)
+def test_what_the_published_script_has_not_is_refused_with_it(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        GrpoParameters(as_published=True, **settings)
+    unsaid = GrpoParameters(as_published=True, rollout_correction={}, norm_adv_by_std="group", one_pass=True)
+    assert unsaid.rollout_correction is None

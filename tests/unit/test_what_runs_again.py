@@ -80,6 +80,8 @@ def again(before: dict[str, Path], after: dict[str, Path]) -> set[str]:
         ("train.keep_checkpoints", 5, {"report"}),
         ("train.start_timeout_seconds", 9999, {"report"}),
         ("sweep.samples", 9, {"sweep", "report"}),
+        ("sweep.grading", "ours", set()),
+        ("sweep.grading", "elastic-reasoning", {"sweep", "report"}),
         ("sweep.strategies", ["separate"], {"sweep", "report"}),
         ("sweep.temperature", 0.9, {"sweep", "report"}),
         ("engine.max_model_len", 190, {"sweep", "report"}),
@@ -92,9 +94,13 @@ def test_a_setting(runs: Path, before: dict[str, Path], setting: str, value: Any
     assert again(before, stages(runs, {setting: value})) == expected
 
 
-@pytest.mark.parametrize("setting", ["train.rollout_workers", "train.memory_fraction", "sweep.samples"])
+@pytest.mark.parametrize(
+    "setting", ["train.rollout_workers", "train.memory_fraction", "sweep.samples", "sweep.grading"]
+)
 def test_what_is_asked_for_or_how_it_runs_is_no_other_place(runs: Path, before: dict[str, Path], setting: str) -> None:
-    after = stages(runs, {setting: 0.3 if "memory" in setting else 9})
+    after = stages(
+        runs, {setting: {"train.memory_fraction": 0.3, "sweep.grading": "elastic-reasoning"}.get(setting, 9)}
+    )
     assert {name: marker.parent for name, marker in before.items()} == {n: m.parent for n, m in after.items()}
 
 

@@ -13,7 +13,8 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from elastic_core.rewards.code.bubblewrap import MAX_BYTES, PROVIDED, Limits
 from elastic_core.rewards.code.harness import as_json
@@ -73,12 +74,23 @@ def grade_code(solution: str, truth: str) -> Grade:
     return Grade(float(status is GradeStatus.CORRECT), status, program)
 
 
-def run(program: str, truth: CodeTruth) -> GradeStatus:
+class Rules(NamedTuple):
+    """Other rules than ours, for the kinds "stdin" and "functional"."""
+
+    printed: Callable[[bytes, str], bool]
+    """Compares what a program printed with what it should have."""
+    returned: Callable[[Any, Any], bool]
+    """Compares a value as `harness.encode` says it, which is not to be trusted, with one of JSON."""
+    seconds: float  # of a test, in the program's own time
+    may_fail: bool = False  # a program that printed the right thing is right however it ended
+
+
+def run(program: str, truth: CodeTruth, rules: Rules | None = None) -> GradeStatus:
     """Run a program against all tests of a problem, up to the first that it fails, as soon as a processor is free:
     CORRECT, WRONG, TIMEOUT or RUNTIME_ERROR. Errors as of `grade_code`."""
     try:
         with slot():
-            _RUNNERS[truth.kind](program, truth)
+            _RUNNERS[truth.kind](program, truth, rules)
     except ProgramFailed as failure:
         _log.debug("%s: %s", failure.status, failure)
         return failure.status
@@ -90,19 +102,21 @@ def run(program: str, truth: CodeTruth) -> GradeStatus:
 class _Clock:
     """Deadlines of a program's tests, in seconds of its sandbox. It starts with the program, not the sandbox."""
 
-    def __init__(self, truth: CodeTruth, sandbox: Sandbox) -> None:
-        self._now, self._each = sandbox.now, test_seconds(truth)
-        self.end = self._now() + program_seconds(truth)
+    def __init__(self, truth: CodeTruth, sandbox: Sandbox, rules: Rules | None = None) -> None:
+        self._now, self._each = sandbox.now, test_seconds(truth, rules)
+        self.end = self._now() + program_seconds(truth, rules)
 
     def next(self) -> float:
         return min(self.end, self._now() + self._each)
 
 
-def test_seconds(truth: CodeTruth) -> float:
-    return max(TEST_SECONDS, 2 * (truth.time_limit or 0))
+def test_seconds(truth: CodeTruth, rules: Rules | None = None) -> float:
+    return rules.seconds if rules else max(TEST_SECONDS, 2 * (truth.time_limit or 0))
 
 
-def program_seconds(truth: CodeTruth) -> float:
+def program_seconds(truth: CodeTruth, rules: Rules | None = None) -> float:
+    if rules:
+        return rules.seconds * (len(truth.tests) + 1)
     return max(PROGRAM_SECONDS, SECONDS_PER_TEST * len(truth.tests), test_seconds(truth))
 
 
@@ -115,24 +129,30 @@ def _packages(*programs: str) -> list[str]:
     return [package for package in PROVIDED if any(package in program for program in programs)]
 
 
-def _run_stdin(program: str, truth: CodeTruth) -> None:
-    with Sandbox("stdin", _limits(truth, test_seconds(truth)), _packages(program)) as sandbox:
+def _run_stdin(program: str, truth: CodeTruth, rules: Rules | None) -> None:
+    same = rules.printed if rules else partial(_same, same_output, truth)
+    with Sandbox("stdin", _limits(truth, test_seconds(truth, rules)), _packages(program)) as sandbox:
         sandbox.ready()
-        clock = _Clock(truth, sandbox)
+        clock = _Clock(truth, sandbox, rules)
         sandbox.send(program.encode("utf-8", "surrogatepass"), clock.next())
         for test in truth.tests:
-            _require_same(same_output, _print(sandbox, test, clock.next()), test.output, truth)
+            _require(same(_print(sandbox, test, clock.next(), bool(rules and rules.may_fail)), test.output))
 
 
-def _require_same(same: Callable[..., bool], given: Any, expected: Any, truth: CodeTruth) -> None:
-    if same(given, expected):
-        return
-    # Whether the problem means floats takes a look at all tests, so only where it matters.
-    if not same(given, expected, floats=True) or not any(has_floats(test.output) for test in truth.tests):
+def _require(is_right: bool) -> None:
+    if not is_right:
         raise ProgramFailed(GradeStatus.WRONG, "not what is expected")
 
 
-def _print(sandbox: Sandbox, test: CodeTest, deadline: float) -> bytes:
+def _same(same: Callable[..., bool], truth: CodeTruth, given: Any, expected: Any) -> bool:
+    """Whether a result is the expected one, as a float where the problem means floats: that takes a look at all tests,
+    so only where it matters."""
+    return same(given, expected) or (
+        same(given, expected, floats=True) and any(has_floats(test.output) for test in truth.tests)
+    )
+
+
+def _print(sandbox: Sandbox, test: CodeTest, deadline: float, may_fail: bool) -> bytes:
     """What the program prints for a test's input."""
     with _file(test.input.encode("utf-8", "surrogatepass")) as source, _file() as target:
         sandbox.send_descriptors([source, target], deadline)
@@ -142,7 +162,7 @@ def _print(sandbox: Sandbox, test: CodeTest, deadline: float) -> bytes:
         status = os.waitstatus_to_exitcode(int.from_bytes(answer[:4], "big"))
         if status == -signal.SIGXCPU:
             raise ProgramFailed(GradeStatus.TIMEOUT, "its processor time was up")
-        if status:
+        if status and not may_fail:
             raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"it ended with {status}")
         if os.fstat(target).st_size > MAX_BYTES:
             raise ProgramFailed(GradeStatus.RUNTIME_ERROR, "too much output")
@@ -163,10 +183,11 @@ def _file(content: bytes = b"") -> Iterator[int]:
         os.close(descriptor)
 
 
-def _run_functional(program: str, truth: CodeTruth) -> None:
-    with Sandbox("candidate", _limits(truth, program_seconds(truth)), _packages(program)) as sandbox:
+def _run_functional(program: str, truth: CodeTruth, rules: Rules | None) -> None:
+    same = rules.returned if rules else partial(_same, same_value, truth)
+    with Sandbox("candidate", _limits(truth, program_seconds(truth, rules)), _packages(program)) as sandbox:
         sandbox.ready()
-        clock = _Clock(truth, sandbox)
+        clock = _Clock(truth, sandbox, rules)
         _load(sandbox, program, clock)
         for test in truth.tests:
             expected = _json(test.output)
@@ -174,14 +195,15 @@ def _run_functional(program: str, truth: CodeTruth) -> None:
             longest = _FREE_ANSWER + _LONGER_THAN_EXPECTED * len(test.output)
             answer = _ask(sandbox, ["solve", truth.method, lines], clock.next(), longest)
             try:
-                value = as_json(_read(answer, "value"))
+                value = _read(answer, "value")
+                value = value if rules else as_json(value)
             except (ProgramFailed, ValueError, TypeError, AttributeError, RecursionError) as error:
                 for line in lines:  # the failure may be the test's
                     _json(line)
                 if isinstance(error, ProgramFailed):
                     raise
                 raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"an answer that is none: {error}") from None
-            _require_same(same_value, value, expected, truth)
+            _require(same(value, expected))
 
 
 def _json(text: str) -> Any:
@@ -215,7 +237,7 @@ def _read(answer: bytes, key: str) -> Any:
     return content
 
 
-def _run_check(program: str, truth: CodeTruth) -> None:
+def _run_check(program: str, truth: CodeTruth, _: Rules | None) -> None:
     """The test program in one sandbox, the model's in another; what they say to each other passes through here.
 
     Until it has an answer, the test program is what upstream wrote; from then on it is held to a test's time.

@@ -36,6 +36,7 @@ DEADLINE = 3.0
 STALLED = 600.0
 """Seconds on the wall clock after which a worker that does not answer, or does not start, is given up: it sleeps."""
 MAX_WORKERS = 8
+OURS, AS_PUBLISHED = "ours", "as published"  # rules by which a worker compares
 READY, DIED = "ready", "died"  # what a worker says when it has started, and when a comparison ended it
 _ROOT = Path(__file__).resolve().parents[3]
 
@@ -87,23 +88,24 @@ class Pool:
         # Linux ends a worker together with the *thread* that started it, so threads do that which live as long as this.
         self._starters = ThreadPoolExecutor(num_workers, thread_name_prefix="math-pool")
 
-    def accepts(self, answer: str, truth: str) -> bool:
-        """Whether an encoded truth accepts an answer. Errors as the classes above; a worker is tried twice."""
+    def accepts(self, answer: str, truth: str, rules: str = OURS) -> bool:
+        """Whether a truth accepts an answer: an encoded one, or as published one of its texts. Errors as the classes
+        above; a worker is tried twice."""
         with self._slots:
             try:
-                verdict = self._ask(answer, truth)
+                verdict = self._ask(answer, truth, rules)
             except WorkerDied:
-                verdict = self._ask(answer, truth)
+                verdict = self._ask(answer, truth, rules)
         if verdict is None:
             raise Exhausted
         return verdict
 
-    def _ask(self, answer: str, truth: str) -> bool | None:
+    def _ask(self, answer: str, truth: str, rules: str) -> bool | None:
         with self._lock:
             worker = self._idle.pop() if self._idle else None
         worker = worker or self._starters.submit(Worker).result()
         try:
-            verdict = worker.ask(answer, truth, self.deadline)
+            verdict = worker.ask(answer, truth, self.deadline, rules)
         except BaseException:
             worker.end()
             raise
@@ -143,12 +145,12 @@ class Worker:
             self.end()
             raise
 
-    def ask(self, answer: str, truth: str, deadline: float) -> bool | None:
+    def ask(self, answer: str, truth: str, deadline: float, rules: str = OURS) -> bool | None:
         """Whether the truth accepts the answer; None when that took more memory than it may, or `deadline` seconds of
         processor time. WorkerDied when a process ends by itself, or sleeps."""
         assert self.process.stdin is not None
         try:
-            self.process.stdin.write(json.dumps([answer, truth, deadline]).encode() + b"\n")
+            self.process.stdin.write(json.dumps([answer, truth, deadline, rules]).encode() + b"\n")
         except OSError:
             raise WorkerDied from None
         line = self._read_line()

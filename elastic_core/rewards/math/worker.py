@@ -21,7 +21,8 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, TextIO
 
-from elastic_core.rewards.math import DIED, READY
+from elastic_core.rewards.math import AS_PUBLISHED, DIED, OURS, READY
+from elastic_core.rewards.math.as_published import same_value
 from elastic_core.rewards.math.compare import CLOSE_ENOUGH, accepts
 from elastic_core.rewards.math.normal import TRIGONOMETRY
 from elastic_core.rewards.truth import MathTruth
@@ -77,12 +78,12 @@ def _fork(verdicts: TextIO) -> int:
         return child
     _end_with(this)
     for number, request in enumerate(sys.stdin, 1):
-        answer, truth, seconds = json.loads(request)
+        answer, truth, seconds, rules = json.loads(request)
         # The kernel ends this process, also within one long operation of C. Not after the verdict: a request gets one
         # line.
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
-            verdict = _verdict(answer, truth)
+            verdict = _verdict(answer, truth, rules)
         except MemoryError:
             os._exit(_NO_MEMORY)
         signal.setitimer(signal.ITIMER_PROF, 0)
@@ -98,9 +99,11 @@ def _end_with(parent: int) -> None:
         os._exit(0)
 
 
-def _verdict(answer: str, truth: str) -> bool:
+def _verdict(answer: str, truth: str, rules: str = OURS) -> bool:
     """Whether the truth accepts the answer. Raises MemoryError when memory did not suffice to find out."""
     try:
+        if rules == AS_PUBLISHED:
+            return same_value(answer, truth)
         # What even computer algebra does not know is not shown to be equal.
         return accepts(answer, MathTruth.decode(truth), _equal) is True
     except MemoryError:
@@ -114,6 +117,7 @@ def _prepare() -> None:
     import logging
 
     import math_verify.grader
+    import pylatexenc.latex2text  # noqa: F401
     import sympy.parsing.sympy_parser
     import sympy.physics.units
 

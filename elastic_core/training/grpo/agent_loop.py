@@ -64,6 +64,7 @@ class ElasticAgentLoop(AgentLoopBase):
         self._l1 = L1Parameters(**settings.l1) if settings.l1 else None
         self._reward = REWARDS[settings.reward]
         self._strategy = STRATEGIES[settings.strategy]
+        self._as_published = bool(settings.as_published)
         self._on_truncated = not settings.mask_truncated_samples
         self._on_forced_end = bool(settings.train_on_forced_end)
         self._seed = int(settings.seed)
@@ -83,6 +84,8 @@ class ElasticAgentLoop(AgentLoopBase):
         with simple_timer("generate_sequences", metrics):
             decoding = self._strategy.decode(plan.prompt, plan.budget, self._markers, sampling)
             trajectory = await drive(decoding, {"policy": engine}, plan.seed)
+        if self._as_published:
+            trajectory = trajectory.as_published(self._tokenizer.eos_token_id)
         self._fits("response", len(trajectory.response_ids), self.rollout_config.response_length)
         with simple_timer("compute_score", metrics):
             rollout = await self._graded(trajectory, row, plan.request)

@@ -117,9 +117,9 @@ def overrides(parameters: GrpoParameters, **job: Unpack[Job]) -> dict[str, Any]:
         "trainer.device": "cpu" if p.device == "cpu" else "cuda",
         "trainer.nnodes": p.nodes,
         "trainer.n_gpus_per_node": p.gpus_per_node,
-        "trainer.total_training_steps": p.steps,
+        "trainer.total_training_steps": p.updated_steps,
         # The problems may be passed over several times; total_training_steps ends the run.
-        "trainer.total_epochs": p.steps,
+        "trainer.total_epochs": p.updated_steps,
         "trainer.save_freq": p.save_every,
         "trainer.test_freq": p.validate_every or -1,
         "trainer.val_before_train": p.validate_first and p.validate_every > 0,
@@ -156,7 +156,8 @@ def _algorithm(p: GrpoParameters) -> dict[str, Any]:
         "+elastic.budget": p.budget,
         "+elastic.reward": p.reward_name,
         "+elastic.mask_truncated_samples": p.mask_truncated_samples,
-        "+elastic.train_on_forced_end": p.train_on_forced_end,
+        "+elastic.train_on_forced_end": p.train_on_forced_end or p.as_published,
+        "+elastic.as_published": p.as_published,
         "+elastic.seed": p.seed,
         "+elastic.rollout_seeds": p.rollout_seeds,
         "+elastic.keep_checkpoints": p.keep_checkpoints,
@@ -180,8 +181,10 @@ def _actor(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
     if p.loss_agg_mode == "seq-mean-token-sum-norm":
         # Else verl divides by the width of the micro-batch, which differs from one to the next.
         overrides[f"{actor}.loss_scale_factor"] = p.response_tokens
-    if p.loss_mode != "vanilla":
-        overrides[f"{actor}.policy_loss.loss_mode"] = p.loss_mode
+    clip = {"": p.clip_low, "_low": p.clip_low, "_high": p.clip_high}
+    if p.as_published:  # Its bounds are logged and not used. No ratio is as far from 1: verl takes e^20 at most.
+        clip = dict.fromkeys(("", "_low", "_high", "_c"), 1e9)
+    overrides |= {f"{actor}.clip_ratio{bound}": ratio for bound, ratio in clip.items()}
     if p.lora_rank:
         overrides |= {
             "actor_rollout_ref.model.lora_rank": p.lora_rank,
@@ -204,15 +207,14 @@ def _actor(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
         f"{actor}.ppo_max_token_len_per_gpu": p.tokens_per_device,
         # By default over the mini-batch's tokens that are trained on: others are masked out of sum and count.
         f"{actor}.loss_agg_mode": p.loss_agg_mode,
-        f"{actor}.clip_ratio": p.clip_low,
-        f"{actor}.clip_ratio_low": p.clip_low,
-        f"{actor}.clip_ratio_high": p.clip_high,
+        f"{actor}.policy_loss.loss_mode": p.loss_mode,
         f"{actor}.entropy_coeff": p.entropy_coefficient,
         f"{actor}.use_kl_loss": p.kl_coefficient > 0,
         f"{actor}.kl_loss_coef": p.kl_coefficient,
         f"{actor}.kl_loss_type": "low_var_kl",
         f"{actor}.optim.lr": p.learning_rate,
-        f"{actor}.optim.lr_warmup_steps": p.warmup_steps,
+        # Published, the first step has a rate of 0 without a warm-up too.
+        f"{actor}.optim.lr_warmup_steps": max(p.warmup_steps, int(p.as_published)),
         f"{actor}.optim.weight_decay": p.weight_decay,
         f"{actor}.optim.clip_grad": p.clip_grad,
         # hf_model makes exporting a copy, whatever the number of processes that trained.

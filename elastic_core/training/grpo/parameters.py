@@ -25,7 +25,13 @@ RESOURCES = DEADLINES | {
     *("nodes", "gpus_per_node", "tensor_parallel", "rollout_workers", "max_sequences"),
     *("memory_fraction", "tokens_per_device", "offload", "attention", "keep_checkpoints"),
 }
-"""What a training runs on, and how fast. What it learns is the same, up to rounding."""
+"""What a training runs on, and how fast. What it learns is the same, up to rounding, unless it is `as_published`."""
+
+PUBLISHED: dict[str, tuple[Any, ...]] = {
+    "reward": (None, "correctness"), "norm_adv_by_std": (None, "group"), "loss_agg_mode": ("token-mean",),
+    "loss_mode": ("vanilla",), "filter_groups": (False,), "mask_truncated_samples": (False,), "lora_rank": (0,),
+}  # fmt: skip
+"""What `as_published` leaves no choice of; the last is how a message names it."""
 
 DEFAULT_ANSWERS = 4
 """From each cut of a thought, as AnytimeReasoner has them."""
@@ -162,6 +168,12 @@ class GrpoParameters(BaseModel):
         "Train on a forced think-end as if the policy had sampled it, as the published script of Elastic Reasoning "
         "does. The sampler gives it no probability, so the agreement of sampler and trainer is not watched.",
     )
+    as_published: bool = _newer(
+        False,
+        "Take the loss of the published script of Elastic Reasoning: train_on_forced_end, an end-of-text after every "
+        "solution that was cut, means by micro-batch, a first step at rate 0, one step fewer, and neither clipping nor "
+        "rollout_correction.",
+    )
     prompt_tokens: int = Field(1024, ge=1, description="Longest prompt in tokens; longer problems are left out.")
     save_every: int = Field(10, ge=1, description="Steps between checkpoints: what a crash can cost.")
     keep_checkpoints: int = Field(2, ge=1, description="Checkpoints kept; older ones are deleted.")
@@ -220,6 +232,12 @@ class GrpoParameters(BaseModel):
     )
     step_timeout_seconds: float = Field(3600, gt=0, description="How long a job may take for every further step.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _uncorrected(cls, given: dict[str, Any]) -> dict[str, Any]:
+        # Presets for GPUs have it, and a table of a preset cannot be taken out by another setting.
+        return given | {"rollout_correction": None} if given.get("as_published") else given
+
     @field_validator("budget")
     @classmethod
     def _limited(cls, text: str) -> str:
@@ -234,7 +252,7 @@ class GrpoParameters(BaseModel):
         return name
 
     @model_validator(mode="after")
-    def _divisible(self) -> Self:
+    def _consistent(self) -> Self:
         devices, rollouts = self.nodes * self.gpus_per_node, self.mini_batch_size * self.group_size
         for larger, total, smaller, divisor in (
             ("batch_size", self.batch_size, "mini_batch_size", self.mini_batch_size),
@@ -249,52 +267,53 @@ class GrpoParameters(BaseModel):
             raise ValueError(f"l1 leaves the length to the model: strategy = {self.strategy}, expected vanilla")
         if self.reward_name.startswith("l1_") and not self.l1:
             raise ValueError(f"reward = {self.reward} needs the length that l1 asks for; give train.l1")
-        if self.train_on_forced_end and self.strategy != "separate":
-            raise ValueError(f"train_on_forced_end has no effect: strategy {self.strategy} forces none")
-        if self.one_pass and (self.strategy, self.algorithm) != ("separate", "grpo"):
-            found = f"strategy = {self.strategy}, algorithm = {self.algorithm}"
-            raise ValueError(f"one_pass keeps separate budgets of whole rollouts: {found}, expected separate and grpo")
-        if self.train_on_forced_end and self.reuse_rollout_logprobs:
-            raise ValueError(
-                "train_on_forced_end takes a probability that no sampler gives; expected reuse_rollout_logprobs = false"
-            )
+        for name in ("one_pass", "train_on_forced_end", "as_published"):
+            if getattr(self, name) and (self.strategy, self.algorithm) != ("separate", "grpo"):
+                found = f"strategy = {self.strategy}, algorithm = {self.algorithm}"
+                raise ValueError(f"{name} is of one answer under separate budgets: {found}, expected separate, grpo")
         if self.tokens_per_device < self.context_tokens:
             longest = f"one sequence of {self.context_tokens} tokens (prompt, budget and a forced think-end)"
             raise ValueError(f"tokens_per_device = {self.tokens_per_device} cannot hold {longest}")
-        return self
-
-    @model_validator(mode="after")
-    def _corrected(self) -> Self:
-        given = {name for name in ("rollout_correction", "lora_rank", "rollout_dtype") if getattr(self, name)}
-        if given and self.reuse_rollout_logprobs:
-            raise ValueError(
-                f"{min(given)} needs the trainer's own log-probabilities; expected reuse_rollout_logprobs = false"
-            )
+        for name in ("rollout_correction", "lora_rank", "rollout_dtype", "train_on_forced_end", "as_published"):
+            if getattr(self, name) and self.reuse_rollout_logprobs:
+                raise ValueError(f"{name} needs the trainer's probabilities: expected reuse_rollout_logprobs = false")
         if self.rollout_correction and self.train_on_forced_end:
             raise ValueError("rollout_correction has no ratio for train_on_forced_end: no sampler gave its probability")
         if self.lora_alpha and not self.lora_rank:
             raise ValueError("lora_alpha has no effect without lora_rank")
         if "max_num_gen_batches" in self.model_fields_set and not self.filter_groups:
             raise ValueError("max_num_gen_batches has no effect without filter_groups")
+        for name, values in PUBLISHED.items() if self.as_published else ():
+            if (found := getattr(self, name)) not in values:
+                raise ValueError(f"as_published trains with {name} = {values[-1]}, found {found}")
+        if self.updated_steps < 1:
+            raise ValueError("as_published makes one step fewer than steps = 1; expected 2 or more")
         return self
 
     @model_validator(mode="after")
     def _cut(self) -> Self:
         if self.algorithm == "grpo":
-            of_cuts = ("cuts", "cut_weights", "answers", "credit", "own_baseline")
-            unused = [name for name in of_cuts if getattr(self, name) is not None]
-            if unused:
-                raise ValueError(f"{unused[0]} has no effect: algorithm = grpo, expected anytime or reo")
+            for name in ("cuts", "cut_weights", "answers", "credit", "own_baseline"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name} has no effect: algorithm = grpo, expected anytime or reo")
             return self
         if self.strategy != "separate":
             raise ValueError(f"{self.algorithm} cuts thoughts: strategy = {self.strategy}, expected separate")
         if self.budgets.fixed is None:
             raise ValueError(f"{self.algorithm} draws no budgets: budget = {self.budget}, expected one, and train.cuts")
-        if self.train_on_forced_end:
-            raise ValueError(f"train_on_forced_end has no effect: {self.algorithm} trains thoughts and answers alone")
         check_cuts(self.cuts_at, self.budgets.think.high)
         shares(self.cut_weighting, self.cuts_at)
         return self
+
+    @property
+    def updated_steps(self) -> int:
+        """Steps that are trained. The published script ends when its counter, which begins at 1, reaches `steps`."""
+        return self.steps - self.as_published
+
+    @property
+    def resources(self) -> set[str]:
+        """Settings that results do not depend on; a mean by micro-batch depends on how many of them there are."""
+        return RESOURCES - ({"nodes", "gpus_per_node", "tokens_per_device"} if self.as_published else set())
 
     @property
     def budgets(self) -> TrainingBudget:
@@ -332,8 +351,8 @@ class GrpoParameters(BaseModel):
 
     @property
     def response_tokens(self) -> int:
-        """Longest response: t sampled, one forced think-end, s sampled."""
-        return self.budgets.largest.limited + 1
+        """Longest response: t sampled, one forced think-end, s sampled; as published, and an end-of-text."""
+        return self.budgets.largest.limited + 1 + self.as_published
 
     @property
     def context_tokens(self) -> int:

@@ -26,6 +26,7 @@ from elastic_core.training.grpo.step_metrics import (
     StepMetrics,
     validation_of,
 )
+from elastic_core.training.micro_batches import MEAN_OF_EACH
 from elastic_core.training.requirements import watching
 
 
@@ -152,6 +153,7 @@ class ElasticTrainer(PPOTrainerSync):
         return self._updates * lcm(dp_size, int(self.config.actor_rollout_ref.rollout.n))
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        batch.extra_info[MEAN_OF_EACH] = bool(self.config.elastic.as_published)
         actor = self.config.actor_rollout_ref.actor
         problems, rollouts = actor.ppo_mini_batch_size, self.config.actor_rollout_ref.rollout.n
         actor.ppo_mini_batch_size = len(batch) // (self._updates * rollouts)

@@ -171,9 +171,9 @@ def _training(settings: Settings, stage: Path) -> str:
     def mean(name: str) -> float:
         return float(metrics.filter(pl.col("name") == name)["value"].mean() or 0)  # type: ignore[arg-type]
 
-    _require(steps("^rollout/forced$") == list(range(1, p.steps + 1)), f"{stage}: not every step has metrics")
+    _require(steps("^rollout/forced$") == list(range(1, p.updated_steps + 1)), f"{stage}: not every step has metrics")
     at = steps("^val-core/")
-    _require(at == list(range(p.steps + 1)), f"{stage}: validated at steps {at}, expected every step from 0")
+    _require(at == list(range(p.updated_steps + 1)), f"{stage}: validated at steps {at}, expected every step from 0")
     equal, groups, forced = (mean(f"rollout/{name}") for name in ("groups_without_variance", "groups", "forced"))
     exercised = {
         f"{p.nodes} Ray nodes": p.nodes > 1,

@@ -35,9 +35,7 @@ from flows.commands.doctor.machine import (
     check_python,
     check_sandbox,
     check_shared_memory,
-    check_versions,
     compiler_files,
-    expected_versions,
     installed_build,
     installed_versions,
     judged,
@@ -49,10 +47,6 @@ from flows.runtime.environment import runs_directory
 
 if TYPE_CHECKING:
     from flows.runtime.settings import Settings
-
-_PLUGIN_PROBE = "from elastic_core.training.requirements import require_plugin; require_plugin()"
-_MODELS_PROBE = "from flows.commands.doctor import probe_models; probe_models()"
-TEMPLATE_PROBE = "import sys; from flows.train import check_chat_template; check_chat_template(*sys.argv[1:])"
 
 
 def main(preset: str, overrides: Mapping[str, Any]) -> int:
@@ -81,10 +75,11 @@ def run_checks(settings: Settings) -> Iterator[Finding]:
     runs, build, installed = runs_directory(), installed_build(), installed_versions()
     yield check_python(sys.version_info[:2])
     with ThreadPoolExecutor() as pool:
-        plugin = pool.submit(probe, _PLUGIN_PROBE)
+        plugin = pool.submit(probe, "elastic_core.training.requirements:require_plugin")
         models = pool.submit(look, models_in_use(settings))
         sft = settings.warm_start.sft if settings.base == "warm-start" else None
-        template = sft and pool.submit(probe, TEMPLATE_PROBE, settings.warm_start.initial, sft.chat_template)
+        check = "flows.train:check_chat_template"
+        template = sft and pool.submit(probe, check, settings.warm_start.initial, sft.chat_template)
         yield check_compiler(compiler_files(build))
         yield from _check_gpus(settings, gpu_demands(settings))
         yield from check_machine(runs)
@@ -93,15 +88,14 @@ def run_checks(settings: Settings) -> Iterator[Finding]:
             yield check_bfloat16(float32, processor_flags())
         yield check_cores(len(os.sched_getaffinity(0)))
         yield check_shared_memory(shutil.disk_usage("/dev/shm").total if Path("/dev/shm").is_dir() else 0)
-        yield check_versions(expected_versions(build), installed)
         if (lock := LOCKS / f"{build}.txt").exists():
             yield check_lock(lock.read_text(), installed)
         yield check_sandbox(sandbox_problem())
         yield from check_services(settings, runs)
-        yield check_plugin(*plugin.result())
+        yield check_plugin(plugin.result()[1])
         yield from models.result()
         if sft and template:
-            yield check_template(sft.chat_template, *template.result())
+            yield check_template(sft.chat_template, template.result()[1])
 
 
 def _float32(settings: Settings) -> list[str]:
@@ -149,72 +143,63 @@ def models_in_use(settings: Settings) -> list[Use]:
 
 def look(uses: list[Use]) -> list[Finding]:
     """A finding for each model, in about ten seconds."""
+    if not uses:
+        return []
     # Requests to a hub that is away take long to fail.
-    return check_models(uses, *probe(_MODELS_PROBE, json.dumps(uses), seconds=90 + 60 * len(uses))) if uses else []
+    found, problem = probe("flows.commands.doctor:check_models", uses, seconds=90 + 60 * len(uses))
+    if problem:
+        return [Finding("model", "failure", f"models could not be checked ({problem}): run `make install`")]
+    return [Finding(*each) for each in found]
 
 
-def check_models(uses: list[Use], status: int, output: str) -> list[Finding]:
-    if status:
-        problem = f"models could not be looked at ({_last_line(output)}): run `make install`"
-        return [Finding("model", "failure", problem)]
-    # What is imported may print lines of its own. A refusal names its model.
-    found = map(json.loads, output.strip().splitlines()[-len(uses) :])
-    return [
-        Finding("model", "ok", f"{use.setting} = {use.model}: {message}")
-        if usable
-        else Finding("model", "failure", f"{use.setting} = {message}")
-        for use, (usable, message) in zip(uses, found, strict=True)
-    ]
-
-
-def probe_models() -> None:
-    """Print a line of JSON, [whether it is usable, why], for each `Use` of the JSON list in the program's first
-    argument. Imports transformers and vLLM."""
+def check_models(uses: Sequence[Sequence[Any]]) -> list[Finding]:
+    """Whether models can be used, by the fields of a `Use` each. Imports transformers and vLLM."""
     from elastic_core.miniature.warm_start import BASE
     from elastic_core.models.check import require_usable
     from elastic_core.models.families import with_family
     from elastic_core.models.files import TOKENIZER_FILES, locate
 
-    def usable(use: Use, views: Path) -> tuple[bool, str]:
-        try:
-            # Of a model of the hub only what is small is fetched here.
-            checkpoint = BASE if use.model == "shipped" else locate(use.model, TOKENIZER_FILES)
-            here = use.model == "shipped" or Path(use.model).exists()
-            if use.family is not None:
-                checkpoint = with_family(checkpoint, use.family, views)
-            return True, require_usable(
-                checkpoint, name=use.model, device=use.device, trained=use.trained, weights=here, thinks=use.thinks
-            )
-        except UserError as error:
-            return False, str(error)
-
+    findings = []
     with TemporaryDirectory() as views:
-        for line in [usable(Use(*fields), Path(views)) for fields in json.loads(sys.argv[1])]:
-            print(json.dumps(line))
+        for use in (Use(*fields) for fields in uses):
+            here = use.model == "shipped" or Path(use.model).exists()
+            try:
+                # Of a model of the hub only what is small is fetched here.
+                checkpoint = BASE if use.model == "shipped" else locate(use.model, TOKENIZER_FILES)
+                if use.family is not None:
+                    checkpoint = with_family(checkpoint, use.family, Path(views))
+                markers = require_usable(
+                    checkpoint, name=use.model, device=use.device, trained=use.trained, weights=here, thinks=use.thinks
+                )
+                findings.append(Finding("model", "ok", f"{use.setting} = {use.model}: {markers}"))
+            except UserError as error:  # It names the model.
+                findings.append(Finding("model", "failure", f"{use.setting} = {error}"))
+    return findings
 
 
-def probe(code: str, *arguments: str, seconds: float = 300) -> tuple[int, str]:
-    """Exit status of a Python program, and its output or why it failed."""
-    command = [*PYTHON, "-W", "ignore", "-c", code, *arguments]
+def probe(function: str, *arguments: Any, seconds: float = 300) -> tuple[Any, str]:
+    """Call a function, MODULE:NAME, in another process. Arguments and result are values that JSON has; with the result
+    comes "", or else the reason why there is none."""
+    module, _, name = function.partition(":")
+    call = f"import json, sys; from {module} import {name}; print(json.dumps({name}(*json.loads(sys.argv[1]))))"
+    command = [*PYTHON, "-W", "ignore", "-c", call, json.dumps(arguments)]
     environment = {**os.environ, **({"VERL_PLATFORM": "cpu"} if installed_build() == "cpu" else {})}
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
-        return 1, f"no answer within {seconds:g} s"
-    return done.returncode, done.stderr if done.returncode else done.stdout
+        return None, f"no answer within {seconds:g} s"
+    if done.returncode:
+        complaint = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return None, complaint.removeprefix("elastic_core.errors.UserError: ")
+    return json.loads(done.stdout.splitlines()[-1]), ""  # What is imported may print lines of its own.
 
 
-def _last_line(output: str) -> str:
-    return (output.strip().splitlines() or ["no message"])[-1]
-
-
-def check_plugin(status: int, output: str) -> Finding:
+def check_plugin(problem: str) -> Finding:
     """verl itself hides a plugin that fails to load."""
-    return judged("verl plugin", status == 0, "loads", f"does not load ({_last_line(output)}): run `make install`")
+    return judged("verl plugin", not problem, "loads", f"does not load ({problem}): run `make install`")
 
 
-def check_template(name: str, status: int, output: str) -> Finding:
+def check_template(name: str, problem: str) -> Finding:
     """Fine-tuning must know where a response begins."""
-    reason = _last_line(output).removeprefix("elastic_core.errors.UserError: ")
-    problem = f"warm_start.sft.chat_template = {name}: {reason}"
-    return judged("chat template", status == 0, f"{name} tells responses from prompts", problem)
+    found, failed = f"{name} tells responses from prompts", f"warm_start.sft.chat_template = {name}: {problem}"
+    return judged("chat template", not problem, found, failed)

@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import psutil
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from elastic_core.errors import UserError
 
 GIB = 2**30
-PROJECT = "elastic-reasoning"
 LOCKS = Path(__file__).resolve().parents[3] / "infra" / "requirements"
-_NOT_LOCKED = {PROJECT, "pip"}  # In every environment, and in no lock.
+_NOT_LOCKED = {"elastic-reasoning", "pip"}  # In every environment, and in no lock.
 Build = Literal["cpu", "gpu"]
 Level = Literal["ok", "warning", "failure"]
 NEEDED_MEMORY_BYTES = 10 * GIB  # Ray, verl's trainer and vLLM side by side, with the miniature model.
@@ -142,19 +140,8 @@ def check_compiler(found: Mapping[str, str | None]) -> Finding:
     return judged("compiler", not missing, ", ".join(filter(None, found.values())), problem)
 
 
-def check_versions(expected: Mapping[str, str], installed: Mapping[str, str]) -> Finding:
-    """verl's and vLLM's internals move between releases, and the plugin knows exactly one of each."""
-    wrong = [
-        f"{name} is {installed.get(name, 'missing')}, not {version}"
-        for name, version in expected.items()
-        if _public(installed.get(name, "")) != version
-    ]
-    found = ", ".join(f"{name} {version}" for name, version in expected.items())
-    return judged("versions", not wrong, found, f"{'; '.join(wrong)}: run `make install`")
-
-
 def check_lock(lock: str, installed: Mapping[str, str]) -> Finding:
-    """The environment holds what the lock says, and nothing else."""
+    """Whether the environment holds what the lock says, and nothing else."""
     pins = dict(line.split("==") for line in lock.splitlines() if "==" in line and not line.startswith("#"))
     different = [name for name, version in pins.items() if _public(installed.get(name, "")) != version]
     more = [name for name in installed if name not in pins and name not in _NOT_LOCKED]
@@ -177,16 +164,6 @@ def installed_build() -> Build:
     except metadata.PackageNotFoundError:
         return "cpu"
     return "gpu"
-
-
-def expected_versions(build: Build) -> dict[str, str]:
-    pins: dict[str, str] = {}
-    for text in metadata.requires(PROJECT) or []:
-        requirement = Requirement(text)
-        exact = [each.version for each in requirement.specifier if each.operator == "=="]
-        if exact and requirement.marker and requirement.marker.evaluate({"extra": build}):
-            pins[canonicalize_name(requirement.name)] = exact[0]
-    return pins
 
 
 def installed_versions() -> dict[str, str]:

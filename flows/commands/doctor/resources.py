@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from elastic_core.sweep.grid import checkpoints
 from elastic_core.system.accelerators import Gpu
-from elastic_core.system.network import HOST, answers
+from elastic_core.system.network import answers
 from elastic_core.training.requirements import InsufficientResources, Resources, check_nodes, placement
 from flows.commands.doctor.machine import GIB, Build, Finding, judged
 
@@ -118,8 +117,6 @@ def _advice(unmet: Sequence[GpuDemand], gpus: int) -> str:
 def check_services(settings: Settings, runs: Path) -> list[Finding]:
     tracking = settings.mlflow.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
     findings = [
-        check_port(4200, "Prefect", "/api/health"),
-        check_port(5000, "MLflow", "/health"),
         check_prefect(os.environ.get("PREFECT_API_URL")),
         check_tracking(tracking or f"sqlite:///{runs / 'mlflow.db'}"),
     ]
@@ -132,17 +129,6 @@ def check_services(settings: Settings, runs: Path) -> list[Finding]:
             engines = engine.data_parallel_size * engines_per_replica(settings)
             findings.append(check_engines(nodes, engines, engine.num_gpus))
     return findings
-
-
-def check_port(port: int, service: str, health: str) -> Finding:
-    """Only `elastic up` needs the ports."""
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        listening = probe.connect_ex((HOST, port)) == 0
-    found = f"{service} answers there" if listening else f"free for {service}"
-    problem = f"taken by something other than {service}: start with `elastic up --{service.lower()}-port N`"
-    ours = listening and answers(f"http://{HOST}:{port}{health}")
-    return judged(f"port {port}", ours or not listening, found, problem, "warning")
 
 
 def check_tracking(uri: str) -> Finding:
