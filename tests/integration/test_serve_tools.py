@@ -108,5 +108,6 @@ def test_a_schema_begins_after_the_thought(server: str, think: int) -> None:
     response = httpx.post(f"{server}/v1/chat/completions", json={**body, "vllm_xargs": limits}, timeout=120)
     assert response.status_code == 200, response.text
     (choice,) = response.json()["choices"]
-    assert choice["elastic"]["thinking_tokens"] == think and choice["elastic"]["forced_tokens"] == 1
+    told = choice["elastic"]
+    assert told["thinking_tokens"] <= think and told["forced_tokens"] == (told["thought"] == "forced")
     assert choice["message"]["content"].lstrip().startswith("{")
