@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from elastic_core.errors import UserError, first_line
 from elastic_core.models.files import tensors
-from elastic_core.models.special_tokens import ChatTemplateFailed, load_markers
+from elastic_core.models.special_tokens import ChatTemplateFailed, load_markers, load_tokenizer
 from elastic_core.system.fingerprint import tokenizer_fingerprint
 
 _LOGIT_SCALES = {"final_logit_softcapping": None, "logit_scale": 1, "logits_scaling": 1, "lm_head_multiplier": 1}
@@ -137,11 +137,9 @@ def _require_architecture(checkpoint: Path, raw: dict[str, Any], name: str) -> A
 
 
 def _require_tokenizer(checkpoint: Path, rows: int, name: str) -> None:
-    from transformers import AutoTokenizer
-
     try:
         tokenizer_fingerprint(checkpoint)  # Without one transformers' own message misleads.
-        tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+        tokenizer = load_tokenizer(checkpoint)
     except Exception as error:  # The tokenizers library raises bare ones.
         reason = first_line(error).rstrip(".").removeprefix(f"{checkpoint}: ")
         raise UserError(

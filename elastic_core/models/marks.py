@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 
@@ -18,6 +17,8 @@ class Marks:
         close: what we write to end a thought that was cut; it holds an end.
         answer: what we write where no thought was begun, so that the solution comes at once.
         end_of_text: every id that ends a response.
+        calls: marks that begin a tool call, where the family's parser takes a call inside a thought for its end. The
+            solution begins with the last token of such a mark, which is most often its only one.
     """
 
     think_start: tuple[int, ...]
@@ -25,11 +26,13 @@ class Marks:
     close: tuple[int, ...]
     answer: tuple[int, ...]
     end_of_text: tuple[int, ...]
+    calls: tuple[tuple[int, ...], ...] = field(default=(), kw_only=True)
 
     @classmethod
     def of(cls, other: Marks) -> Marks:
         """These alone, of what may know more."""
-        return cls(other.think_start, other.think_ends, other.close, other.answer, other.end_of_text)
+        marks = other.think_start, other.think_ends, other.close, other.answer, other.end_of_text
+        return cls(*marks, calls=other.calls)
 
     @property
     def cut(self) -> int:
@@ -43,8 +46,9 @@ class Marks:
 
     @cached_property
     def stop(self) -> tuple[int, ...]:
-        """Ids at which a thought may have ended: the last one of each end. Whether it has is for `end` to say."""
-        return tuple(dict.fromkeys(end[-1] for end in self.think_ends))
+        """Ids at which a thought may have ended: the last one of each mark that ends it. Whether it has is for `end` to
+        say."""
+        return tuple(dict.fromkeys(mark[-1] for mark in (*self.think_ends, *self.calls)))
 
     @cached_property
     def max_forced(self) -> int:
@@ -53,20 +57,26 @@ class Marks:
         return max(opening, len(self.answer), *(len(end) - 1 for end in self.think_ends))
 
     def end(self, tokens: Sequence[int], read: int = 0, stop: int | None = None) -> int | None:
-        """How many of the `tokens` there are up to the first end that is complete after the first `read` of them, and
-        within the first `stop`; None where there is none."""
-        found, stop = [], len(tokens) if stop is None else stop
+        """How many of the `tokens` precede the solution, by the first mark that ends a thought, is complete after the
+        first `read` of them, and within the first `stop`; None where there is none."""
+        found, new = [], tokens[read:stop]
         for last in self.stop:
-            at = read
-            with suppress(ValueError):
-                while not self._ends(tokens, at := tokens.index(last, at, stop) + 1, last):
-                    pass
-                found.append(at)
-        return min(found, default=None)
+            at = 0
+            while last in new[at:]:
+                at = new.index(last, at) + 1
+                if self._completes(self._by_last[last], tokens, read + at):
+                    found.append(read + at)
+                    break
+        return min(found) - self.call_before(tokens, min(found)) if found else None
+
+    def call_before(self, tokens: Sequence[int], at: int) -> int:
+        """How many of the first `at` of the `tokens` a tool call has there that ends the thought: 1, or 0 where none
+        has just begun."""
+        return int(self._completes(self.calls, tokens, at) and not self._completes(self.think_ends, tokens, at))
 
     def mark_before(self, tokens: Sequence[int], at: int) -> int:
         """How many tokens the mark has that ends the first `at` of the `tokens`; 0 where there is none."""
-        marks = (self.close, self.answer, *self.think_ends)
+        marks = (self.close, self.answer, *self.think_ends, *self.calls)
         return max((len(mark) for mark in marks if _stands(mark, tokens, at)), default=0)
 
     @cached_property
@@ -115,7 +125,7 @@ class Marks:
         it, as where a template closes an empty thought. Earlier turns end in end-of-text.
 
         Where an answer has an opening of its own, an end may end other messages too, as that of gpt-oss does: then the
-        answer must have been opened, or the thought."""
+        answer must have been opened, or the thought. So it must before a call, which a system prompt may show."""
         last_of_marks = {*self.stop, *self.think_start[-1:], *self.answer[-1:], *self.end_of_text}
         ended = False
         for at in range(len(prompt), 0, -1):
@@ -123,8 +133,8 @@ class Marks:
                 continue
             if not ended and _stands(self.answer, prompt, at):
                 return True
-            if self._ends(prompt, at, last):
-                if not self.answer_opening:
+            if self._completes(self._by_last.get(last, ()), prompt, at):
+                if not self.answer_opening and not self.call_before(prompt, at):
                     return True
                 ended = True
             elif last in self.end_of_text:
@@ -133,10 +143,16 @@ class Marks:
                 return ended
         return False
 
-    def _ends(self, tokens: Sequence[int], at: int, last: int) -> bool:
-        """Whether an end with this last token is complete in the first `at` of the `tokens`."""
-        ends = (end for end in self.think_ends if end[-1] == last)
-        return any(len(end) == 1 or _stands(end, tokens, at) for end in ends)
+    @cached_property
+    def _by_last(self) -> dict[int, tuple[tuple[int, ...], ...]]:
+        """Marks that end a thought, by their last token."""
+        marks = (*self.think_ends, *self.calls)
+        return {last: tuple(mark for mark in marks if mark[-1] == last) for last in self.stop}
+
+    @staticmethod
+    def _completes(marks: Sequence[tuple[int, ...]], tokens: Sequence[int], at: int) -> bool:
+        """Whether one of the marks is complete with the last of the first `at` of the `tokens`."""
+        return any(_stands(mark, tokens, at) for mark in marks)
 
 
 def _stands(mark: tuple[int, ...], tokens: Sequence[int], at: int) -> bool:

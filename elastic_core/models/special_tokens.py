@@ -65,7 +65,7 @@ def resolve_markers(
             f"{tokenizer.name_or_path}: the tokenizer, a {type(tokenizer).__name__}, makes {decoded!r} of {text!r}; "
             'expected the same text. Write "tokenizer_class": "PreTrainedTokenizerFast" into its tokenizer_config.json'
         )
-    name, found = own or _thought(tokenizer)
+    name, found = (own[0], own[1].of(tokenizer.get_added_vocab())) if own else _thought(tokenizer)
     if found is None and thinks:
         raise ValueError(_unknown(tokenizer))
     if found is not None and found.template:
@@ -95,15 +95,24 @@ def resolve_markers(
 def load_markers(model: str | Path, thinks: bool = True) -> tuple[Any, Markers]:
     """Tokenizer and markers of a checkpoint directory or hub name; ValueError as `resolve_markers`, OSError when there
     is no such checkpoint."""
-    from transformers import AutoTokenizer, GenerationConfig
+    from transformers import GenerationConfig
 
-    tokenizer = AutoTokenizer.from_pretrained(str(model))
+    tokenizer = load_tokenizer(model)
     ends: Any = None
     with suppress(OSError):  # The file is optional in a checkpoint.
         ends = GenerationConfig.from_pretrained(str(model)).eos_token_id
     ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
     own = Path(model) / OWN_FILE
     return tokenizer, resolve_markers(tokenizer, tuple(ends), thinks, read_thought(own) if own.is_file() else None)
+
+
+def load_tokenizer(model: str | Path) -> Any:
+    """The tokenizer of a checkpoint directory or hub name; OSError when there is no such checkpoint."""
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    tokenizer = AutoTokenizer.from_pretrained(str(model))
+    # With a tekken.json it is mistral-common's, without a chat template; that of tokenizer.json has the same ids.
+    return tokenizer if hasattr(tokenizer, "get_added_vocab") else PreTrainedTokenizerFast.from_pretrained(str(model))
 
 
 class ChatTemplateFailed(UserError, ValueError):
@@ -135,19 +144,42 @@ def chat_text(tokenizer: Any, question: str) -> str:
 
 
 def _thought(tokenizer: Any) -> tuple[str, Thought | None]:
-    """The family of a tokenizer and its marks: of those that are tokens of its own and stand in its chat template the
-    one with the longest marks."""
-    known = thoughts()
-    if all(_is_token(tokenizer, mark) for mark in (known[THINK].open, *known[THINK].ends)):
-        return THINK, known[THINK]
-    template = _template(tokenizer)
-    fitting = {}
-    for name, thought in known.items():
+    """The family of a tokenizer and its marks: of those with marks that are its added tokens and stand in its chat
+    template the longest match; without one the marks of its response template."""
+    template, added, fitting = _template(tokenizer), tokenizer.get_added_vocab(), {}
+    for name, thought in ((name, thought.of(added)) for name, thought in thoughts().items()):
         marks = [mark.strip() for mark in (thought.open, *thought.ends, thought.answer) if mark]
-        there = all(mark in template for mark in (marks if thought.text else marks[:1]))
-        if name != THINK and there and (thought.text or all(_begins_with_a_token(tokenizer, mark) for mark in marks)):
-            fitting[name] = len("".join(marks))
-    return (best := max(fitting, key=fitting.__getitem__), known[best]) if fitting else ("", None)
+        shown = thought.shows or (() if name == THINK else marks if thought.text else marks[:1])
+        is_token = _is_token if thought.open == thoughts()[THINK].open else _begins_with_a_token
+        if all(text in template for text in shown) and (thought.text or all(is_token(tokenizer, m) for m in marks)):
+            fitting[name] = (not thought.text, sum(map(len, {*marks, *thought.shows}))), thought
+    if fitting:
+        best = max(fitting, key=lambda name: fitting[name][0])
+        return best, fitting[best][1]
+    own = _of_response_template(tokenizer)
+    return ("" if own is None else RESPONSE_TEMPLATE), own
+
+
+RESPONSE_TEMPLATE = "response_template"
+
+
+def _of_response_template(tokenizer: Any) -> Thought | None:
+    """Marks that the tokenizer's response template names, which transformers has from 5.13 on; None without one, or
+    where it names them by patterns."""
+    template = getattr(tokenizer, RESPONSE_TEMPLATE, None) or tokenizer.init_kwargs.get(RESPONSE_TEMPLATE)
+    fields = template.get("fields", {}) if isinstance(template, dict) else {}
+
+    def literals(name: str, key: str) -> tuple[str, ...]:
+        found = (fields.get(name) or {}).get(key) or ()
+        return (found,) if isinstance(found, str) else tuple(found)
+
+    opens, ends = literals("thinking", "open"), literals("thinking", "close")
+    if not opens or not ends:
+        return None
+    answers = literals("content", "open")
+    marks = {"open": opens[0], "ends": ends + answers, "answer": next(iter(answers), "")}
+    is_text = not all(_begins_with_a_token(tokenizer, mark) for mark in (opens[0], *ends, *answers))
+    return Thought(**marks, calls=literals("tool_calls", "open"), text=is_text, parser="hf")
 
 
 def _tell_template(tokenizer: Any, settings: Mapping[str, Any]) -> None:
@@ -193,6 +225,7 @@ def _marks(tokenizer: Any, thought: Thought | None, end_of_text: tuple[int, ...]
         close=close,
         answer=encode(tokenizer, thought.answer) or close,
         end_of_text=end_of_text,
+        calls=tuple(encode(tokenizer, call) for call in thought.calls if _begins_with_a_token(tokenizer, call)),
     )
     if marks.end(close) is None:
         raise ValueError(f"{tokenizer.name_or_path}: close is {thought.close!r} and holds no end of a thought")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from elastic_core.budget import Budget
+from elastic_core.engines.budgets.processor import Progress
 from elastic_core.models.marks import Marks
 
 
@@ -31,53 +32,54 @@ class Tally:
     finish: str | None = None
     load: Mapping[str, Any] = field(default_factory=dict)
     rule: Mapping[str, Any] = field(default_factory=dict)
-    _last: int | None = None
-    _thought: list[int] = field(default_factory=list)
-    _closing: tuple[int, ...] = ()
+    _written: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._is_closed = self.solution_start is not None
+        self._progress = Progress(self.budget, self.marks, self.solution_start)
+        self._due: int | None = 0  # The length at which something may be forced next.
+        self._stop = frozenset(self.marks.stop)
 
     def add(self, tokens: Sequence[int]) -> int:
         """Count new tokens. Returns how many of them belong to the response: all but a cut's end-of-text, and what is
         beyond the budget."""
-        for i, token in enumerate(tokens):
-            if self.solution_start is None and self.length == self.budget.think:
-                self._closing = self.marks.closing(self._thought)
-                self.solution_start = None if self._closing else self.length
-            if self.solution_start is None:
-                if self._closing and token != self._closing[self.forced]:
-                    self.excess += len(tokens) - i
-                    return i
-                self._think(token)
-            elif self.length - self.solution_start == self.budget.solution:
+        kept, progress = 0, self._progress
+        while kept < len(tokens):
+            token, due = None, self._due
+            if due == len(self._written):
+                token, wait = progress.look(self._written)
+                due = None if wait is None else due + wait
+            if token is None:
+                end = len(tokens) if due is None else kept + due - len(self._written)
+            elif progress.solution_start is not None:
                 self.cut = True
                 if not self.grammar:
-                    self.excess += len(tokens) - i - (token in self.marks.end_of_text)
-                return i
+                    self.excess += len(tokens) - kept - (tokens[kept] in self.marks.end_of_text)
+                break
+            elif token != tokens[kept]:
+                self.excess += len(tokens) - kept
+                break
             else:
-                self.solution += 1
-            self.length += 1
-            self._last = token
-        return len(tokens)
-
-    def _think(self, token: int) -> None:
-        """Count a token before the solution: one that the model chose, or one of those that close the thought at t."""
-        if self._closing:
-            self.forced += 1
-            if self.forced == len(self._closing):
-                self.solution_start = self.length + 1
-            return
-        self._thought.append(token)
-        self.thinking += 1
-        if token in self.marks.stop:
-            self.solution_start = self.marks.end(self._thought, self.length)
+                self.forced, end = self.forced + 1, kept + 1
+            self._written += tokens[kept:end]
+            kept, self._due = min(end, len(tokens)), due
+        if progress.solution_start is None and (self.forced or not self._stop.isdisjoint(tokens)):
+            progress.look(self._written)
+        self.solution_start, self.length = progress.solution_start, len(self._written)
+        self.solution = 0 if self.solution_start is None else self.length - self.solution_start
+        self.thinking = self.length - self.solution - self.forced
+        return kept
 
     @property
     def thought(self) -> str:
         """How the thought ended: closed by the model, forced at t, end_of_text where the model ended its response
         inside, not_applicable where the prompt had closed it, unfinished where something else ended the response."""
+        if self._is_closed:
+            return "not_applicable"
         if self.solution_start is not None:
-            own = not self.forced or self.marks.rest_of_end(self._thought)
-            return "not_applicable" if not self.solution_start else "closed" if own else "forced"
-        ended = self.finish == "stop" and self._last in self.marks.end_of_text
+            own = not self.forced or self.marks.rest_of_end(self._written[: self.thinking])
+            return "closed" if own else "forced"
+        ended = self.finish == "stop" and self._written[-1:] and self._written[-1] in self.marks.end_of_text
         return "end_of_text" if ended else "unfinished"
 
     @property

@@ -164,6 +164,12 @@ class Draft:
             tuple(self.probes),
         )
 
+    def solution_start(self, markers: Markers) -> int:
+        """Where the solution begins once the thought has ended: with the last token of a call that ended it, else after
+        all tokens so far."""
+        at = len(self.tokens)
+        return at if not at or self.forced[-1] else at - markers.call_before(self.tokens, at)
+
     def fork(self) -> Draft:
         """A draft that begins as this one does, with lists of its own."""
         lists: dict[str, Any] = {name: list(value) for name, value in vars(self).items() if isinstance(value, list)}
@@ -211,8 +217,12 @@ def think_on(
 def solve(
     draft: Draft, limit: int | None, markers: Markers, sampling: Sampling, meanwhile: Generate | None = None
 ) -> Generator[Generate, Completion, SolutionFinish]:
-    """Sample a solution of at most `limit` tokens, up to end-of-text; aside where the thought may go on `meanwhile`."""
+    """Sample a solution of at most `limit` tokens, with the first one of a call that ended the thought, up to
+    end-of-text; aside where the thought may go on `meanwhile`."""
     aside = meanwhile is not None
+    limit = None if limit is None else limit - len(draft.tokens) + draft.solution_start(markers)
+    if limit == 0:
+        return SolutionFinish.LENGTH
     answer = yield Generate(draft.prefix, limit, markers.end_of_text, sampling, "solver", 0, None, aside, meanwhile)
     draft.sampled(answer)
     stopped = bool(answer.tokens) and answer.tokens[-1] in markers.end_of_text

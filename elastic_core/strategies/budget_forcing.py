@@ -26,7 +26,7 @@ def with_waits(num_waits: int) -> Strategy:
             draft.force(exhausted(draft.tokens, markers))
         elif thinking is ThinkFinish.END_OF_TEXT:
             draft.force(markers.closing(draft.tokens))
-        start = len(draft.tokens)
+        start = draft.solution_start(markers)
         if thinking is ThinkFinish.FORCED:
             draft.force(markers.final_answer_after)
         solution = yield from solve(draft, budget.solution, markers, sampling)

@@ -31,7 +31,7 @@ def answer(
         rest = markers.rest_of_end(draft.tokens) if finish is None else ()
         draft.force(rest or markers.closing(draft.tokens))
         finish = ThinkFinish.CLOSED if rest else finish or ThinkFinish.FORCED
-    start = len(draft.tokens)
+    start = draft.solution_start(markers)
     solution = yield from solve(draft, budget.solution, markers, sampling, meanwhile)
     return draft.finish(start, finish, solution).check(budget)
 

@@ -49,7 +49,7 @@ def bound(
         prompt_ids: of a problem under a strategy and budget.
         context: of the model in tokens; where a phase without a limit ends without `max_response_tokens`.
     """
-    special = {*markers.think_start, *chain.from_iterable(markers.think_ends), *markers.end_of_text}
+    special = {*markers.think_start, *chain.from_iterable((*markers.think_ends, *markers.calls)), *markers.end_of_text}
     endless = _Endless(context, next(token for token in count() if token not in special), markers)
 
     async def of_cells(prompts: Mapping[Cell, tuple[int, ...]]) -> Bound:

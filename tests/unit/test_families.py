@@ -1,5 +1,6 @@
 """A model's family is known by its tokenizer and chat template, and its marks are found wherever they stand."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +18,45 @@ from flows.commands.ask import pieces
 
 SPECIAL = {
     "think": ("<think>", "</think>"),
+    "qwen3": ("<think>", "</think>", "<tool_call>"),
+    "glm": ("<think>", "</think>", "<tool_call>"),
+    "nemotron3": ("<think>", "</think>", "<tool_call>"),
+    "kimi-k2": ("<think>", "</think>", "<|tool_calls_section_begin|>"),
+    "minimax-m2": ("<think>", "</think>", "<minimax:tool_call>"),
+    "ernie4.5": ("<think>", "</think>"),
+    "hunyuan3": ("<think>", "</think>"),
+    "hunyuan4": ("<think:6124c78e>", "</think:6124c78e>"),
+    "k2-horizon": ("<ifm|think>", "</ifm|think>", "</ifm|think_fast>", "</ifm|think_faster>", "<ifm|tool_calls>"),
+    "mistral": ("[THINK]", "[/THINK]", "[TOOL_CALLS]"),
+    "inkling": (
+        *("<|message_model|>", "<|content_thinking|>", "<|content_text|>", "<|end_message|>"),
+        *("<|content_invoke_tool_json|>", "<|content_invoke_tool_text|>"),
+    ),
+    "plamo3": ("<|plamo:begin_", "<|plamo:end_", ":plamo|>"),
+    "command4": ("<|START_THINKING|>", "<|END_THINKING|>"),
     "gpt-oss": ("<|start|>", "<|channel|>", "<|message|>", "<|end|>"),
-    "gemma4": ("<|channel>", "<channel|>"),
+    "gemma4": ("<|channel>", "<channel|>", "<|tool_call>"),
     "kimi-k3": ("<|open|>", "<|close|>", "<|sep|>"),
     "command-a": ("<|START_THINKING|>", "<|END_THINKING|>"),
-    "seed-oss": ("<seed:think>", "</seed:think>"),
+    "seed-oss": ("<seed:think>", "</seed:think>", "<seed:tool_call>"),
     "minimax-m3": ("<mm:think>", "</mm:think>"),
     "hunyuan-a13b": (),
     "olmo3": (),
+    "granite3.2": (),
+    "kimi-vl": (),
 }
 """What each family has as tokens of its own."""
 SHOWN = {"hunyuan-a13b": "<think>\n</think>\n<answer>\n"}
-TEXT = {"hunyuan-a13b", "olmo3"}
+TEXT = {"hunyuan-a13b", "olmo3", "granite3.2", "kimi-vl"}
 
 
 def tokenizer_of(name: str, template: str | None = None, special: tuple[str, ...] | None = None) -> Any:
     """The stand-in for a family's tokenizer: a byte-level encoding, and the special tokens."""
-    thought = thoughts()[name]
-    template = template or SHOWN.get(name) or f"{thought.open}{''.join(thought.ends)}"
+    thought = thoughts()[name].of(SPECIAL[name])
+    template = template or SHOWN.get(name) or "".join((thought.open, *thought.ends, *thought.shows))
     texts = (*(SPECIAL[name] if special is None else special), "<eos>")
     tokens = {3000 + i: (text, False) for i, text in enumerate(texts)}
-    quoted = template.replace("\n", "\\n")
+    quoted = template.replace("\n", "\\n").replace("'", "\\'")
     shown = "{{ messages[0].content }}{% if messages[1] is defined %}{{ '" + quoted + "' }}{% endif %}"
     return build_tokenizer(Family(name, (), 3000, tokens, "<eos>", shown, {}, {}, {}))
 
@@ -55,12 +74,13 @@ def test_every_family_is_tried() -> None:
 @pytest.mark.parametrize("name", SPECIAL)
 def test_a_family_is_known_by_its_tokens_and_its_template(name: str, known: dict[str, tuple[Any, Markers]]) -> None:
     tokenizer, markers = known[name]
-    thought = thoughts()[name]
+    thought = thoughts()[name].of(SPECIAL[name])
     assert (markers.family, markers.parser) == (name, thought.parser)
     assert tokenizer.decode(list(markers.think_start)) == thought.open
     assert tokenizer.decode(list(markers.close)) == (thought.close or thought.ends[0])
     assert markers.end(markers.close) is not None and not markers.template_opens_thinking
     assert len(markers.think_ends) > 1 if name in TEXT else len(markers.think_ends) == len(thought.ends)
+    assert [tokenizer.decode(list(call)) for call in markers.calls] == list(thought.calls)
 
 
 WORDS = st.text(st.sampled_from("ab <>/|:1.\n$\\think"), max_size=12)
@@ -72,13 +92,86 @@ def test_an_end_is_never_missed_and_never_seen_where_there_is_none(
 ) -> None:
     """Of a mark of plain text that is encoded with the text around it, as a model learned to write it."""
     tokenizer, markers = known[name]
-    end = thoughts()[name].ends[0]
+    end = thoughts()[name].of(SPECIAL[name]).ends[0]
     assert markers.end(tokenizer.encode(thought, add_special_tokens=False)) is None or end in thought
     if end not in thought:
         ids = tokenizer.encode(f"{thought}{end}{first}{solution}", add_special_tokens=False)
         at = markers.end(ids)
         assert at is not None
         assert end in tokenizer.decode(ids[:at]) and end not in tokenizer.decode(ids[: at - 1])
+
+
+@pytest.mark.parametrize("call", ["<tool_call>", "<|tool_calls_section_begin|>", "<minimax:tool_call>"])
+def test_a_call_counts_where_the_template_shows_it(call: str) -> None:
+    """A template that shows none is of a family whose parser reads none, such as R1's."""
+    tokens = ("<think>", "</think>", call)
+    assert resolve_markers(tokenizer_of("think", "<think></think>", tokens)).calls == ()
+    tokenizer = tokenizer_of("think", call, tokens)
+    assert [tokenizer.decode(list(own)) for own in resolve_markers(tokenizer).calls] == [call]
+
+
+RESPONSE = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": "<bot>",
+    "fields": {
+        "thinking": {"open": ["<ponder>", "<muse>"], "close": "</ponder>", "content": "text"},
+        "tool_calls": {"open": "<act>", "close": "</act>", "repeats": True, "content": "json"},
+        "content": {"close": "<eos>", "content": "text"},
+    },
+}
+"""As transformers 5.13 documents response templates."""
+
+
+def test_marks_of_no_family_are_read_from_the_response_template(tmp_path: Path) -> None:
+    tokenizer = tokenizer_of("think", "hello", ("<ponder>", "</ponder>", "<act>", "<say>"))
+    tokenizer.init_kwargs["response_template"] = RESPONSE
+    tokenizer.save_pretrained(tmp_path)
+    tokenizer, markers = load_markers(tmp_path)
+    marks = (markers.think_start, *markers.think_ends, markers.close, markers.answer, *markers.calls)
+    assert [tokenizer.decode(list(mark)) for mark in marks] == ["<ponder>", *["</ponder>"] * 3, "<act>"]
+    assert (markers.family, markers.parser) == ("response_template", "hf")
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"content": {"open": "<say>"}}, ["</ponder>", "<say>"]),  # An answer without a thought begins with its mark.
+        ({"thinking": {"open_pattern": "<p.*>", "close": "</ponder>"}}, None),
+        ({"thinking": {"open": "<ponder>"}}, None),
+    ],
+)
+def test_a_response_template_may_leave_marks_open(change: dict[str, Any], found: list[str] | None) -> None:
+    tokenizer = tokenizer_of("think", "hello", ("<ponder>", "</ponder>", "<act>", "<say>"))
+    tokenizer.init_kwargs["response_template"] = {**RESPONSE, "fields": {**RESPONSE["fields"], **change}}
+    if found is None:
+        with pytest.raises(ValueError, match=OWN_FILE):
+            resolve_markers(tokenizer)
+    else:
+        markers = resolve_markers(tokenizer)
+        assert [tokenizer.decode(list(end)) for end in markers.think_ends] == found
+        assert tokenizer.decode(list(markers.answer)) == found[-1]
+
+
+def test_a_checkpoint_with_mistrals_own_tokenizer_is_read_by_the_other_one(tmp_path: Path) -> None:
+    tekken = Path(pytest.importorskip("mistral_common").__file__).parent / "data/tekken_240911.json"
+    vocabulary = json.loads(tekken.read_text()) | {"image": None}
+    from mistral_common.tokens.tokenizers.base import SpecialTokens
+    from transformers.integrations.mistral import convert_tekken_tokenizer
+
+    known = [token.value for token in SpecialTokens]
+    special = [*known, *(f"<SPECIAL_{i}>" for i in range(len(known), 1000))]
+    vocabulary["vocab"] = vocabulary["vocab"][:2000]
+    vocabulary["config"] |= {"version": "v13", "default_vocab_size": 3000, "num_vocab_tokens": 2000}
+    marks = [{"rank": i, "token_str": text, "is_control": True} for i, text in enumerate(special)]
+    (tmp_path / "tekken.json").write_text(json.dumps({**vocabulary, "special_tokens": marks}))
+    (tmp_path / "config.json").write_text('{"model_type": "mistral"}')
+    tokenizer = convert_tekken_tokenizer(str(tmp_path / "tekken.json"))
+    tokenizer.chat_template = "{{ messages[0].content }}{% if messages[1] is defined %}[THINK][/THINK]{% endif %}"
+    tokenizer.save_pretrained(tmp_path)
+    markers = load_markers(tmp_path)[1]
+    marks = (markers.think_start, *markers.think_ends, *markers.calls)
+    assert [special[token] for (token,) in marks] == ["[THINK]", "[/THINK]", "[TOOL_CALLS]"]
+    assert (markers.family, markers.parser) == ("mistral", "mistral")
 
 
 def test_a_generation_prompt_may_open_the_thought() -> None:

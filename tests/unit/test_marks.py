@@ -21,10 +21,10 @@ from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 from tests.marks import markers, single
 from tests.scripted import ScriptedEngine
 
-EOS, WORD, OPEN, THINK, SEP, CLOSE, ANSWER, ASKED = range(8)
+EOS, WORD, OPEN, THINK, SEP, CLOSE, ANSWER, ASKED, CALL = range(9)
 PROMPT, CONTEXT = (ASKED, ASKED), 64
 
-sequences = st.lists(st.sampled_from([WORD, OPEN, THINK, SEP, CLOSE]), min_size=1, max_size=3).map(tuple)
+sequences = st.lists(st.sampled_from([WORD, OPEN, THINK, SEP, CLOSE, CALL]), min_size=1, max_size=3).map(tuple)
 ends = st.lists(sequences, min_size=1, max_size=3, unique=True).map(tuple)
 
 
@@ -32,10 +32,11 @@ ends = st.lists(sequences, min_size=1, max_size=3, unique=True).map(tuple)
 def marks(draw: st.DrawFn) -> Marks:
     end = draw(ends)
     close = (*draw(st.sampled_from(end)), *draw(st.sampled_from([(), (ANSWER,), (ANSWER, SEP)])))
-    return Marks(draw(sequences), end, close, draw(st.sampled_from([close, (), (ANSWER,)])), (EOS,))
+    answer, calls = draw(st.sampled_from([close, (), (ANSWER,)])), draw(st.just(()) | st.just(((CALL,),)) | ends)
+    return Marks(draw(sequences), end, close, answer, (EOS,), calls=calls)
 
 
-streams = st.lists(st.sampled_from([EOS, WORD, OPEN, THINK, SEP, CLOSE, SEP, CLOSE]), max_size=30)
+streams = st.lists(st.sampled_from([EOS, WORD, OPEN, THINK, SEP, CLOSE, SEP, CLOSE, CALL]), max_size=30)
 limits = st.none() | st.integers(0, 12)
 budgets = st.builds(Budget, limits, st.none() | st.integers(1, 8))
 
@@ -48,11 +49,13 @@ def literal(stream: list[int], budget: Budget, marks: Marks) -> tuple[list[int],
     def room() -> bool:
         return len(PROMPT) + len(response) < CONTEXT
 
-    finish = None
+    finish, called = None, 0
     while finish is None and len(response) != budget.think and room():
         response.append(next(drawn, WORD))
         if any(tuple(response[-len(end) :]) == end for end in marks.think_ends):
             finish = ThinkFinish.CLOSED
+        elif any(tuple(response[-len(call) :]) == call for call in marks.calls):
+            finish, called = ThinkFinish.CLOSED, 1  # The call is solution, from the last token of its mark on.
         elif response[-1] == EOS:
             response.pop()
             finish = ThinkFinish.END_OF_TEXT
@@ -76,12 +79,12 @@ def literal(stream: list[int], budget: Budget, marks: Marks) -> tuple[list[int],
             rest = marks.close
         response += rest
         forced += [True] * len(rest)
-    start = len(response)
+    start = len(response) - called
     while room() and (budget.solution is None or len(response) - start < budget.solution):
         response.append(next(drawn, WORD))
         if response[-1] == EOS:
             break
-    forced += [False] * (len(response) - start)
+    forced += [False] * (len(response) - len(forced))
     return response, forced, start, finish or ThinkFinish.FORCED
 
 
@@ -117,7 +120,8 @@ def test_separate_is_what_one_would_say_it_is(marks: Marks, stream: list[int], b
     expected = literal(stream, budget, marks)
     assert (list(found.response_ids), list(found.forced), found.solution_start, found.think_finish) == expected
     assert found.forced_tokens <= marks.max_forced
-    assert marks.mark_before(found.response_ids, expected[2]) or expected[2] == 0
+    called = expected[3] is ThinkFinish.CLOSED and marks.call_before(found.response_ids, expected[2] + 1)
+    assert marks.mark_before(found.response_ids, expected[2]) or called or expected[2] == 0
 
 
 @given(marks(), streams, budgets)
@@ -186,8 +190,37 @@ def test_the_server_counts_what_a_trajectory_counts(marks: Marks, stream: list[i
         return
     assert (tally.thinking, tally.forced) == (expected.think_tokens, expected.forced_tokens)
     assert tally.solution == expected.solution_tokens
-    closed = {ThinkFinish.CLOSED: "closed", ThinkFinish.FORCED: "forced"}[expected.think_finish]
-    assert tally.thought == (closed if expected.solution_start else "not_applicable")
+    assert tally.thought == (expected.think_finish if expected.solution_start else "closed")
+
+
+CALLING = replace(single(OPEN, CLOSE, EOS), calls=((CALL,), (SEP, THINK)))
+CALLED = (WORD, CALL, OPEN, WORD, WORD, CLOSE, EOS)
+"""A call inside a thought, and a thought inside the call."""
+
+
+@pytest.mark.parametrize("name", ["separate", "separate_native"])
+@pytest.mark.parametrize(
+    ("stream", "budget", "response", "start"),
+    [
+        (CALLED, Budget(4, None), CALLED, 1),  # No think-end inside the call.
+        (CALLED, Budget(4, 3), CALLED[:4], 1),
+        (CALLED, Budget(4, 1), CALLED[:2], 1),  # The call's first token is all of s.
+        (CALLED, Budget(2, 2), CALLED[:3], 1),
+        (CALLED, Budget(1, 2), (WORD, CLOSE, CALL, OPEN), 2),
+        ((CALL, WORD, EOS), Budget(4, 9), (CALL, WORD, EOS), 0),
+        ((WORD, SEP, THINK, WORD), Budget(9, 2), (WORD, SEP, THINK, WORD), 2),
+        ((WORD, SEP, THINK, WORD), Budget(2, 2), (WORD, SEP, CLOSE, THINK, WORD), 3),  # A mark that was cut is none.
+    ],
+)
+def test_a_call_inside_a_thought_ends_it_and_is_solution(
+    name: str, stream: tuple[int, ...], budget: Budget, response: tuple[int, ...], start: int
+) -> None:
+    known = markers(CALLING)
+    engine = follow(list(stream)) if name == "separate" else Keeping(list(stream), CALLING)
+    rollout = STRATEGIES[name].decode(PROMPT, budget, known, Sampling())
+    found = asyncio.run(drive(rollout, {"policy": engine}, seed=0))
+    assert (found.response_ids, found.solution_start) == (response, start)
+    assert (found.think_tokens + found.forced_tokens, found.solution_tokens) == (start, len(response) - start)
 
 
 HARMONY = Marks((10, 11, 12), ((13,),), (13, 14, 15, 10, 16, 12), (10, 16, 12), (EOS, 17))
@@ -247,6 +280,21 @@ def test_a_plain_last_token_does_not_end_a_thought() -> None:
 def test_a_prompt_may_have_closed_its_thought(prompt: tuple[int, ...], closed: bool) -> None:
     kimi = Marks((OPEN, THINK, SEP), ((CLOSE, THINK, SEP),), (CLOSE, THINK, SEP), (CLOSE, THINK, SEP), (EOS,))
     assert kimi.is_closed(prompt) is closed
+
+
+@pytest.mark.parametrize(
+    ("prompt", "closed"),
+    [
+        ((CALL, WORD), False),  # A system prompt that shows how to call.
+        ((OPEN, WORD, CALL, WORD), True),  # An answer that is to be continued.
+        ((OPEN, WORD, CALL, WORD, EOS, WORD), False),
+        ((CALL, WORD, OPEN, WORD), False),
+    ],
+)
+def test_a_call_in_the_prompt_has_closed_the_thought_that_was_opened_before(
+    prompt: tuple[int, ...], closed: bool
+) -> None:
+    assert CALLING.is_closed(prompt) is closed
 
 
 @given(marks())

@@ -97,7 +97,10 @@ def test_a_schedule_forces_what_the_law_says_of_every_row_in_every_step(steps: l
         for kind, index, *rest in operations:
             if kind == "add":
                 budget, closed, output = rest
-                rows[index] = Response(budget, closed, list(output))
+                rows[index] = Response(budget, closed)
+                for token in output:  # As the law has it so far.
+                    forced = literal(rows[index].output, budget, closed)
+                    rows[index].output.append(token if forced is None else forced)
                 schedule.add(index, Progress(budget, MARKS, 0 if closed else None), rows[index].output)
             elif kind == "remove":
                 rows.pop(index, None)

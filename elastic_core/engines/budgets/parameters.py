@@ -40,7 +40,8 @@ def marks_of(vllm_config: Any) -> Marks:
     if found is None:
         return Marks.of(load_markers(vllm_config.model_config.tokenizer)[1])
     start, close, answer, end = (tuple(found[name]) for name in ("think_start", "close", "answer", "end_of_text"))
-    return Marks(start, tuple(map(tuple, found["think_ends"])), close, answer, end)
+    ends, calls = (tuple(map(tuple, found[name])) for name in ("think_ends", "calls"))
+    return Marks(start, ends, close, answer, end, calls=calls)
 
 
 def budget_of(sampling: Any) -> Budget | None:

@@ -8,7 +8,6 @@ decoding step costs what its due rows cost, however many others there are.
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -63,8 +62,9 @@ class Progress:
                 return Look(None, None)
             left = self.solution_start + solution - length
             return Look(None, left) if left > 0 else Look(self.marks.cut, 1)
-        # Were the next token think-end, the solution would be over s tokens after it.
-        waits = [w for w in (None if think is None else think - length, solution and solution + 1) if w is not None]
+        # Were the next token think-end, the solution would be over s tokens after it; that of a call is one of the s.
+        over = None if solution is None else solution + (not self.marks.calls)
+        waits = [w for w in (None if think is None else think - length, over) if w is not None]
         return Look(None, min(waits, default=None))
 
 
@@ -236,9 +236,6 @@ class _Output(Sequence[int]):
 
     def __getitem__(self, index: Any) -> Any:
         return self._tokens()[index]
-
-    def index(self, value: Any, start: int = 0, stop: int = sys.maxsize) -> int:
-        return self._tokens().index(value, start, stop)
 
     def _tokens(self) -> list[int]:
         if len(self._known) < len(self):

@@ -3,8 +3,10 @@ what else is there makes a twin of a model (elastic_core.models.twins)."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import tomllib
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
@@ -35,12 +37,27 @@ class Thought(BaseModel):
     """What we write to end a thought that is cut; the first of `ends` when it is left out."""
     answer: str = ""
     """What we write where there is to be no thought; `close` when it is left out."""
+    calls: tuple[str, ...] = ()
+    """What begins a tool call, where a call inside a thought ends it by the parser; a tokenizer may lack some."""
+    shows: tuple[str, ...] = ()
+    """What the chat template shows of a family whose marks others have too, or hide."""
     text: bool = False
     """Whether the marks are plain text, which becomes other tokens after other text."""
     parser: str | None = None
     """vLLM's reasoning parser."""
     template: dict[str, bool | int | str] = {}
     """What the chat template has to be told so that the model thinks, such as `enable_thinking`."""
+
+    def of(self, tokens: Iterable[str]) -> Thought:
+        """The marks in a vocabulary with these tokens: {suffix} becomes that of a Hunyuan checkpoint, or nothing."""
+        if "{suffix}" not in self.open:
+            return self
+        suffix = next((found[1] for token in tokens if (found := _SUFFIX.fullmatch(token))), "")
+        ends = tuple(end.replace("{suffix}", suffix) for end in self.ends)
+        return self.model_copy(update={"open": self.open.replace("{suffix}", suffix), "ends": ends})
+
+
+_SUFFIX = re.compile(r"<think(:[^\s>]+)>")
 
 
 @lru_cache
