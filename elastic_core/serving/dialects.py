@@ -20,6 +20,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from elastic_core.budget import UNLIMITED
 from elastic_core.engines.budgets.parameters import SOLUTION, THINK
 from elastic_core.errors import nearest
 from elastic_core.serving.levels import EFFORTS
@@ -27,8 +28,8 @@ from elastic_core.serving.levels import EFFORTS
 ARGUMENTS, TEMPLATE = "vllm_xargs", "chat_template_kwargs"
 EFFORT = "reasoning_effort"
 OURS = f'"{THINK}" and "{SOLUTION}" in "{ARGUMENTS}"'  # What a client is told to give.
-NO_LIMIT = -1  # As a cap: no limit in llama.cpp and vLLM; the model decides in Gemini.
-LIFTED = "max"  # The effort above `high`, which is the dearest level that is measured.
+_NO_LIMIT = -1  # As a cap: no limit in llama.cpp and vLLM; the model decides in Gemini.
+_LIFTED = "max"  # The effort above `high`, which is the dearest level that is measured.
 
 
 class Refused(ValueError):
@@ -55,14 +56,15 @@ class Wish(NamedTuple):
 
 
 class Requested(NamedTuple):
-    """What all fields of a request ask for together, each part None for nothing. `cap` is 0 for no thought. `effort` is
-    a level, and `native` one that holds where nothing else limits the thought, or LIFTED; `field` is the effort's."""
+    """What all fields of a request ask for together, each part None for nothing. `cap` is the most tokens of a thought,
+    or UNLIMITED; `effort` a level, of the `field`; `native` one that holds where nothing else limits the thought, or a
+    word above all levels."""
 
-    cap: int | None = None
-    effort: str | None = None
-    field: str = ""
-    native: str | None = None
-    hides: bool | None = None
+    cap: int | str | None
+    effort: str | None
+    field: str
+    native: str | None
+    hides: bool | None
 
 
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
@@ -77,11 +79,13 @@ _SWITCHES = {
     for name, switch in (("on", True), ("off", False), ("nothing", None))
     for word in _WORDS[name]
 }
-_EFFORTS = {word: Wish(effort=effort) for effort in (*EFFORTS, "none", LIFTED) for word in _WORDS.get(effort, [effort])}
+_EFFORTS = {
+    word: Wish(effort=effort) for effort in (*EFFORTS, "none", _LIFTED) for word in _WORDS.get(effort, [effort])
+}
 _EFFORTS |= dict.fromkeys(_WORDS["nothing"], Wish())
 _UPDATES = ("output_config", "configuration_update")  # Objects of a message that change the effort from there on.
 FLAG = TypeAdapter(bool)
-_TOKENS = TypeAdapter(Annotated[int, Field(ge=NO_LIMIT, lt=2**31)])
+_TOKENS = TypeAdapter(Annotated[int, Field(ge=_NO_LIMIT, lt=2**31)])
 
 
 def take_fields(body: dict[str, Any]) -> Requested:
@@ -106,40 +110,35 @@ def _take(body: dict[str, Any], place: str = "") -> dict[str, Wish]:
     """What the fields of a body, or of a part of one at some `place`, ask for, by their names."""
     wishes = {}
     for path, kind, _ in DIALECTS:
-        holder = body
-        for key in path[:-1]:
-            if not isinstance(holder.get(key), dict):
-                break
-            holder[key] = holder = dict(holder[key])
-        else:
-            value, name = holder.get(path[-1]), place + ".".join(path)
-            if isinstance(value, dict) and path in _HOLDERS:
-                continue
-            wish = Wish()
-            if value is not None:
-                try:
-                    wishes[name] = wish = _READERS[kind](value)
-                except ValueError as error:
-                    raise Refused(f"{name} is {error}") from None
-            stays = path[0] == TEMPLATE and kind != "cap" and (kind, wish.switch) != ("switch", False)
-            if not stays and kind != "kept":
-                holder.pop(path[-1], None)
+        value, name = (holder := _holder(body, path)).get(path[-1]), place + ".".join(path)
+        if isinstance(value, dict) and path in _HOLDERS:
+            continue
+        wish = Wish()
+        if value is not None:
+            try:
+                wishes[name] = wish = _READERS[kind](value)
+            except ValueError as error:
+                raise Refused(f"{name} is {error}") from None
+        is_templates = path[0] == TEMPLATE and kind != "cap" and (kind, wish.switch) != ("switch", False)
+        if not is_templates and kind != "kept":
+            holder.pop(path[-1], None)
     if unread := _unread(body):
         raise Refused(f'{place}{unread:.200} sets no budget here; give {OURS}, or "{EFFORT}"')
-    _drop_read(body)
+    for path in sorted(_HOLDERS, key=len, reverse=True):
+        found = (holder := _holder(body, path)).get(path[-1])
+        if isinstance(found, dict) and (not found or _sounds_like_budget(path[-1])):  # vLLM 0.33 refuses much in these.
+            del holder[path[-1]]
     return wishes
 
 
-def _drop_read(body: dict[str, Any]) -> None:
-    """Take out the table's objects that are empty, and those of a thought with what is harmless in them: vLLM 0.33
-    refuses values of `thinking` that it does not know."""
-    for *holders, key in sorted(_HOLDERS, key=len, reverse=True):
-        holder = body
-        for each in holders:
-            found = holder.get(each)
-            holder = found if isinstance(found, dict) else {}
-        if isinstance(found := holder.get(key), dict) and (not found or _sounds_like_budget(key)):
-            del holder[key]
+def _holder(body: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    """The object that has the last key of a path; it and those around it are copied, so the client's stay. Empty where
+    there is none."""
+    for key in path[:-1]:
+        if not isinstance(body.get(key), dict):
+            return {}
+        body[key] = body = dict(body[key])
+    return body
 
 
 def _updates(body: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -181,10 +180,10 @@ def _together(wishes: Mapping[str, Wish]) -> Requested:
     caps = [wish.cap for wish in wishes.values() if wish.cap is not None]
     if off or effort == "none":
         caps = [0]
-    elif effort == LIFTED:
-        caps.append(NO_LIMIT)
+    elif effort == _LIFTED:
+        caps.append(_NO_LIMIT)
     return Requested(
-        min((cap for cap in caps if cap >= 0), default=NO_LIMIT if caps else None),
+        min((cap for cap in caps if cap >= 0), default=UNLIMITED if caps else None),
         effort if effort in EFFORTS else None,
         field,
         next((wish.native for wish in wishes.values() if wish.native), None),
@@ -201,7 +200,7 @@ def _cap(value: Any, expected: str = "a whole number of tokens, or -1 for no lim
 def _effort(value: Any) -> Wish:
     if wish := _EFFORTS.get(_lower(value)):
         return wish
-    expected = f"none, {', '.join(EFFORTS)}, xhigh, {LIFTED}, or a number of tokens"
+    expected = f"none, {', '.join(EFFORTS)}, xhigh, {_LIFTED}, or a number of tokens"
     try:
         return _cap(value, expected)
     except ValueError:

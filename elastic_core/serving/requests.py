@@ -10,22 +10,11 @@ import orjson
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter
 from pydantic.dataclasses import dataclass as validated
 
-from elastic_core.budget import Budget
+from elastic_core.budget import UNLIMITED, Budget
 from elastic_core.engines.budgets.parameters import DROP_ONE, KEY, SOLUTION, THINK, read_budget
 from elastic_core.errors import kind_of
 from elastic_core.models.marks import Marks
-from elastic_core.serving.dialects import (
-    ARGUMENTS,
-    EFFORT,
-    FLAG,
-    LIFTED,
-    NO_LIMIT,
-    OURS,
-    TEMPLATE,
-    Refused,
-    read_as,
-    take_fields,
-)
+from elastic_core.serving.dialects import ARGUMENTS, EFFORT, FLAG, OURS, TEMPLATE, Refused, read_as, take_fields
 from elastic_core.serving.levels import EFFORTS, Effort, TemplateSettings
 from elastic_core.serving.load import Goal
 from elastic_core.serving.ruled import Rule
@@ -246,9 +235,9 @@ def _budget(body: dict[str, Any], config: ServeConfiguration) -> tuple[Budget, s
         why = f"which was not measured of this model; expected {', '.join(config.levels)}"
         raise Refused(f"{field} is {effort!r}, {why if config.levels else _NO_LEVEL}")
     if is_open and effort is None and native is not None and config.levels:
-        level, cap = (None, NO_LIMIT) if native == LIFTED else (_level(native, config), None)
+        level, cap = (_level(native, config), None) if native in EFFORTS else (None, UNLIMITED)
     base = config.default or UNLIMITED_BUDGET if level is None else config.levels[level]
-    think = own.think if THINK in given else base.think if cap is None else None if cap == NO_LIMIT else cap
+    think = own.think if THINK in given else base.think if cap is None else None if isinstance(cap, str) else cap
     solution = own.solution if SOLUTION in given else base.solution
     if level is not None and is_open:
         return Budget(think, solution), level, hides
