@@ -283,7 +283,7 @@ class Engine:
         tokens, size, finish, index = self._given
         kind = sampling_params.output_kind
         ends = [len(tokens)] if kind is Kind.FINAL_ONLY else [*range(size, len(tokens), size), len(tokens)]
-        start = 0
+        start, given = 0, prompt.get("prompt_token_ids", list(PROMPT))
         try:
             for end in ends:
                 ids = tokens[start:end]
@@ -300,7 +300,7 @@ class Engine:
                     completion.finish_reason = finish
                 finished = completion.finish_reason is not None
                 yield SimpleNamespace(
-                    outputs=[completion], prompt_token_ids=list(PROMPT), finished=finished, prompt_logprobs=None
+                    outputs=[completion], prompt_token_ids=given, finished=finished, prompt_logprobs=None
                 )
         finally:
             self.is_closed = True
@@ -516,6 +516,21 @@ def test_a_client_may_have_its_answer_continued(kind: Any, body: dict[str, Any],
     found = plan(kind, body, DEFAULT)
     assert found.continues is continues
     assert ("continue_final_message" in found.body) == (continues and kind == "chat")
+
+
+@pytest.mark.parametrize("key", ["message", "delta"])
+def test_what_goes_on_with_an_answer_is_content(key: str) -> None:
+    """vLLM's parser takes what has no marks for a thought."""
+    prompt, finish = (*PROMPT, EOS), "stop"
+    count, _ = counted(Engine([WORD] * 3, 1, finish), Budget(4, 5), Kind.DELTA, prompt=prompt, continues=True)
+    reply = Reply("chat", count)
+    document = {"choices": [{"index": 0, key: {"reasoning": " is 40", "content": None}, "finish_reason": None}]}
+    assert reply.concerns(orjson.dumps(document))
+    reply.edit(document)
+    assert document["choices"][0][key] == {"reasoning": None, "content": " is 40"}
+    assert plan("chat", {"continue_final_message": True, "include_reasoning": False}, FREE).body == {
+        "continue_final_message": True
+    }
 
 
 def test_choices_of_several_prompts_are_numbered_as_openai_numbers_them() -> None:
