@@ -146,6 +146,8 @@ def plan(
     if body.get("background"):
         raise Refused("background is true, and the response of another request has no counts; expected false")
     found = Plan(kind, body, budget, level, fixed=fixed, continues=_continues(kind, body))
+    if found.continues and kind == "chat":
+        body.setdefault("add_generation_prompt", False)  # vLLM's default contradicts it.
     if found.continues:  # vLLM would take the answer, which has no marks, for a thought, and hide it.
         body.pop("include_reasoning", None)
     if body.get("use_beam_search"):  # Candidates that are dropped cannot be told from responses.

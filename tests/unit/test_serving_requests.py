@@ -529,7 +529,8 @@ def test_what_goes_on_with_an_answer_is_content(key: str) -> None:
     reply.edit(document)
     assert document["choices"][0][key] == {"reasoning": None, "content": " is 40"}
     assert plan("chat", {"continue_final_message": True, "include_reasoning": False}, FREE).body == {
-        "continue_final_message": True
+        "continue_final_message": True,
+        "add_generation_prompt": False,
     }
 
 
