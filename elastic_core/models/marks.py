@@ -120,9 +120,10 @@ class Marks:
             return (*self.think_start[opened:], *self.close)
         return self.close
 
-    def is_closed(self, prompt: Sequence[int]) -> bool:
+    def is_closed(self, prompt: Sequence[int], continues: bool = False) -> bool:
         """Whether a response to the prompt begins with its solution: the last turn has an end without a beginning after
-        it, as where a template closes an empty thought. Earlier turns end in end-of-text.
+        it, as where a template closes an empty thought. Earlier turns end in end-of-text. Where the response
+        `continues` an answer, a last turn without marks is solution too.
 
         Where an answer has an opening of its own, an end may end other messages too, as that of gpt-oss does: then the
         answer must have been opened, or the thought. So it must before a call, which a system prompt may show."""
@@ -138,10 +139,10 @@ class Marks:
                     return True
                 ended = True
             elif last in self.end_of_text:
-                return False
+                return continues
             elif _stands(self.think_start, prompt, at):
                 return ended
-        return False
+        return continues
 
     @cached_property
     def _by_last(self) -> dict[int, tuple[tuple[int, ...], ...]]:

@@ -79,6 +79,9 @@ class Count:
         vLLM's refusal, here or with the first output."""
         part = _Part(self._plan, engine, generate, prompt, sampling, options, self._num_choices, self._marks)
         self._num_choices += sampling.n
+        is_hidden = self._plan.body.get("include_reasoning") is False  # vLLM's grammar would hold from the first token.
+        if "reasoning_ended" in options and (part.ends_here or (is_hidden and sampling.structured_outputs is not None)):
+            part.options["reasoning_ended"] = part.closed
         self._check(part)
         return self._outputs(part) if self._admission is None else self._admitted(part, self._admission)
 
@@ -233,13 +236,11 @@ class Count:
 
     async def _kept(self, part: _Part) -> AsyncGenerator[Any, None]:
         """Outputs under a budget. A choice that has more ends here, and so does one that is full under a grammar."""
-        limited, options = self._limited(part), part.options
+        limited = self._limited(part)
         is_merged = limited.output_kind is not part.sampling.output_kind
-        if part.ends_here and "reasoning_ended" in options:  # vLLM says yes where the thought is hidden.
-            options = {**options, "reasoning_ended": part.closed}
         choices: dict[int, _Choice] = {}
         prompt_logprobs = None
-        outputs = part.generate(part.prompt, limited, **options)
+        outputs = part.generate(part.prompt, limited, **part.options)
         async with aclosing(outputs):
             async for output in outputs:
                 prompt_logprobs = prompt_logprobs or output.prompt_logprobs  # Only in the first one.
@@ -268,7 +269,7 @@ class Count:
         if completion.finish_reason == "error" and part.sampling.structured_outputs is not None:
             raise _refusal("no text can follow the grammar, or it cannot be compiled; give another one")
         if (tally := self.tallies.get(index)) is None:
-            start = 0 if self._marks.is_closed(output.prompt_token_ids or ()) else None
+            start = 0 if self._marks.is_closed(output.prompt_token_ids or (), part.plan.continues) else None
             tally = Tally(part.plan.budget, self._marks, start, grammar=part.ends_here, load=part.load)
             self.tallies[index] = tally
         tokens = completion.token_ids  # Each output has what is new since the one before.
@@ -307,7 +308,7 @@ class _Part:
     @cached_property
     def closed(self) -> bool | None:
         """Whether the prompt has closed the thought."""
-        return None if self.ids is None else self.marks.is_closed(self.ids)
+        return None if self.ids is None else self.marks.is_closed(self.ids, self.plan.continues)
 
     @property
     def ends_here(self) -> bool:

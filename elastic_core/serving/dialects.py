@@ -1,169 +1,257 @@
-"""How clients ask for less thinking: the fields of a request that name a budget, in every API's words.
+"""Read how much thinking a request asks for, in the words of any client; `dialects.toml` lists the fields.
 
-`DIALECTS` is the table. A field that looks like a budget and is not in it is refused (`unread_budget`): vLLM ignores
-fields that it does not know, and the client would rely on a budget that is not kept.
+1. Off wins: the thought has no tokens, whatever else is given. Only a switch on together with a switch off is refused.
+2. Else the smallest cap holds; -1 lifts the budget only where no other number is given.
+3. Else the effort is a level. The last one in the conversation replaces the request's own, which must not differ.
+4. Where nothing else limits the thought, an effort in the chat template's own words picks a level.
+5. The template keeps what is its own. All other fields are taken out: the server's budget stands for them.
+6. A name that sounds like a budget and is not listed is refused, as vLLM would ignore it; every other one passes.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from elastic_core.budget import UNLIMITED
 from elastic_core.engines.budgets.parameters import SOLUTION, THINK
 from elastic_core.errors import nearest
-from elastic_core.serving.levels import EFFORTS, Effort
+from elastic_core.serving.levels import EFFORTS
 
-ARGUMENTS = "vllm_xargs"
+ARGUMENTS, TEMPLATE = "vllm_xargs", "chat_template_kwargs"
 EFFORT = "reasoning_effort"
 OURS = f'"{THINK}" and "{SOLUTION}" in "{ARGUMENTS}"'  # What a client is told to give.
-_NO_THOUGHT = "none"
-_NO_LIMIT = ("xhigh", "max")  # Efforts above `high`, which is the dearest that is measured.
+_NO_LIMIT = -1  # As a cap: no limit in llama.cpp and vLLM; the model decides in Gemini.
+_LIFTED = "max"  # The effort above `high`, which is the dearest level that is measured.
 
 
 class Refused(ValueError):
     """The request is at fault; the message is one sentence for the client."""
 
 
-class Wish(NamedTuple):
-    """What one field asks for: where it `names_think` at most `think` tokens, None for no limit; or the level `effort`;
-    or where `thinks`, a thought of any length. `hides` is whether the response is to be without the thought."""
-
-    names_think: bool = False
-    think: int | None = None
-    effort: Effort | None = None
-    thinks: bool = False
-    hides: bool | None = None
-
-
-def _tokens(value: Any) -> Wish:
-    """-1 means unlimited in llama.cpp, and that the model decides in Gemini."""
-    found = read_as(_TOKENS, value, "a whole number of tokens, or -1 for no limit")
-    return Wish(True, None if found == -1 else found)
-
-
-def _effort(value: Any) -> Wish:
-    names = (_NO_THOUGHT, *EFFORTS, *_NO_LIMIT)
-    if value == _NO_THOUGHT:
-        return Wish(True, 0)
-    if value in _NO_LIMIT:
-        return Wish(True, None)
-    if value not in EFFORTS:
-        hint = nearest(str(value)[:40], names)
-        raise ValueError(f"{value!r:.40}{hint or ';'} expected {', '.join(names)}")
-    return Wish(effort=value)
-
-
-def _switch(value: Any) -> Wish:
-    return Wish(thinks=True) if read_as(FLAG, value, "true or false") else Wish(True, 0)
-
-
-def _kind(value: Any) -> Wish:
-    if not isinstance(value, str) or value not in _KINDS:
-        raise ValueError(f"{value!r:.40}; expected {', '.join(_KINDS)}")
-    return _switch(_KINDS[value])
-
-
-def _hidden(value: Any) -> Wish:
-    return Wish(hides=read_as(FLAG, value, "true or false"))
-
-
-def _shown(value: Any) -> Wish:
-    return Wish(hides=not read_as(FLAG, value, "true or false"))
-
-
-_TOKENS = TypeAdapter(Annotated[int, Field(ge=-1, lt=2**31)])
-FLAG = TypeAdapter(bool)
-_KINDS = {"enabled": True, "adaptive": True, "disabled": False}
-
-
 class Dialect(NamedTuple):
-    """A field: its path in a request's body, what its value asks for, and whose clients send it."""
+    """A field: its path in a request's body, the type of its value, and whose clients send it."""
 
     path: tuple[str, ...]
-    read: Callable[[Any], Wish]
+    kind: str
     who: str
 
 
-_TEMPLATE, _GEMINI = "chat_template_kwargs", ("google", "thinking_config")
-DIALECTS = (
-    Dialect(("thinking_token_budget",), _tokens, "vLLM, Dynamo"),
-    Dialect((EFFORT,), _effort, "OpenAI (chat)"),
-    Dialect(("reasoning", "effort"), _effort, "OpenAI (Responses), OpenRouter"),
-    Dialect(("reasoning", "max_tokens"), _tokens, "OpenRouter"),
-    Dialect(("reasoning", "enabled"), _switch, "OpenRouter"),
-    Dialect(("reasoning", "exclude"), _hidden, "OpenRouter"),
-    Dialect(("thinking", "type"), _kind, "Anthropic, LiteLLM"),
-    Dialect(("thinking", "budget_tokens"), _tokens, "Anthropic, LiteLLM"),
-    Dialect(("output_config", "effort"), _effort, "Anthropic"),
-    Dialect(("enable_thinking",), _switch, "DashScope"),
-    Dialect(("thinking_budget",), _tokens, "DashScope"),
-    Dialect(("custom_params", "thinking_budget"), _tokens, "SGLang"),
-    Dialect((_TEMPLATE, "enable_thinking"), _switch, "Qwen, vLLM, SGLang"),
-    Dialect((_TEMPLATE, "thinking"), _switch, "DeepSeek"),
-    Dialect((_TEMPLATE, "thinking_budget"), _tokens, "Seed-OSS"),
-    Dialect((_TEMPLATE, EFFORT), _effort, "gpt-oss"),
-    Dialect(("thinking_budget_tokens",), _tokens, "llama.cpp"),
-    Dialect(("reasoning_budget",), _tokens, "llama.cpp, NIM"),
-    Dialect(("nvext", "max_thinking_tokens"), _tokens, "NIM, Dynamo"),
-    *(
-        Dialect((*holder, *_GEMINI, name), read, "Gemini")
-        for holder in ((), ("extra_body",))
-        for name, read in (("thinking_budget", _tokens), ("thinking_level", _effort), ("include_thoughts", _shown))
-    ),
-)
-"""Every field that names a budget beside our own. s comes from our own name, the level, or the default."""
-_HARMLESS = ("summary", "generate_summary", "context")  # Fields of `reasoning` that limit nothing.
+class Wish(NamedTuple):
+    """What one field asks for, each part None for nothing: a thought or none, at most `cap` tokens of it, an effort, an
+    effort in the chat template's words, or a response without the thought."""
+
+    switch: bool | None = None
+    cap: int | None = None
+    effort: str | None = None
+    native: str | None = None
+    hides: bool | None = None
 
 
-def take_wishes(body: dict[str, Any]) -> dict[str, Wish]:
-    """What a request asks for, by the path of the field; the fields are taken out of `body`, and objects that held them
-    replaced by copies. What a chat template needs in order to think stays. Raises Refused on a value that is none of
-    its field's, and on a field that would not be read."""
+class Requested(NamedTuple):
+    """What all fields of a request ask for together, each part None for nothing. `cap` is the most tokens of a thought,
+    or UNLIMITED; `effort` a level, of the `field`; `native` one that holds where nothing else limits the thought, or a
+    word above all levels."""
+
+    cap: int | str | None
+    effort: str | None
+    field: str
+    native: str | None
+    hides: bool | None
+
+
+_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+OPAQUE, _WORDS = frozenset(_TABLE.pop("opaque")), _TABLE.pop("words")
+DIALECTS = [
+    Dialect(tuple(name.split(".")), kind, who) for kind, fields in _TABLE.items() for name, who in fields.items()
+]
+_PATHS = {dialect.path for dialect in DIALECTS}
+_HOLDERS = {path[:end] for path in _PATHS for end in range(1, len(path))}
+_SWITCHES = {
+    word: Wish(switch=switch)
+    for name, switch in (("on", True), ("off", False), ("nothing", None))
+    for word in _WORDS[name]
+}
+_EFFORTS = {
+    word: Wish(effort=effort) for effort in (*EFFORTS, "none", _LIFTED) for word in _WORDS.get(effort, [effort])
+}
+_EFFORTS |= dict.fromkeys(_WORDS["nothing"], Wish())
+_UPDATES = ("output_config", "configuration_update")  # Objects of a message that change the effort from there on.
+FLAG = TypeAdapter(bool)
+_TOKENS = TypeAdapter(Annotated[int, Field(ge=_NO_LIMIT, lt=2**31)])
+
+
+def take_fields(body: dict[str, Any]) -> Requested:
+    """What a request asks for. Its fields are taken out of `body`, and objects that held them replaced by copies.
+    Raises Refused on a wrong type, an unknown word, two fields that contradict each other, or one that would not be
+    read."""
+    arguments, kept = body.pop("chat_template_args", None), body.get(TEMPLATE) or {}  # Baseten's name for the same.
+    if arguments is not None:
+        if not isinstance(arguments, dict) or not isinstance(kept, dict):
+            raise Refused(f"chat_template_args is {arguments!r:.40}; expected an object, as {TEMPLATE}")
+        body[TEMPLATE] = {**arguments, **kept}
+    wishes = _take(body)
+    for place, update in list(_updates(body)):
+        changed = _take(update, place)
+        if any(wish.effort for wish in changed.values()):
+            wishes = {name: wish._replace(effort=None) for name, wish in wishes.items()}
+        wishes |= changed
+    return _together(wishes)
+
+
+def _take(body: dict[str, Any], place: str = "") -> dict[str, Wish]:
+    """What the fields of a body, or of a part of one at some `place`, ask for, by their names."""
     wishes = {}
-    for path, read, _ in DIALECTS:
-        holder = body
-        for key in path[:-1]:
-            if not isinstance(holder.get(key), dict):
-                break
-            holder[key] = holder = dict(holder[key])
-        else:
-            value, name = holder.pop(path[-1], None), ".".join(path)
-            if value is None:
-                continue
+    for path, kind, _ in DIALECTS:
+        value, name = (holder := _holder(body, path)).get(path[-1]), place + ".".join(path)
+        if isinstance(value, dict) and path in _HOLDERS:
+            continue
+        wish = Wish()
+        if value is not None:
             try:
-                wishes[name] = read(value)
+                wishes[name] = wish = _READERS[kind](value)
             except ValueError as error:
                 raise Refused(f"{name} is {error}") from None
-            if wishes[name].thinks and path[0] == _TEMPLATE:
-                holder[path[-1]] = value
-    if isinstance(body.get("reasoning"), dict):
-        for key in _HARMLESS:
-            body["reasoning"].pop(key, None)
-    _drop_empty(body)
-    try:
-        unread = unread_budget(body)
-    except ValueError as error:
-        raise Refused(str(error)) from None
-    if unread is not None:
-        raise Refused(f'{unread} sets no budget here; give {OURS}, or "{EFFORT}"')
+        is_templates = path[0] == TEMPLATE and kind != "cap" and (kind, wish.switch) != ("switch", False)
+        if not is_templates and kind != "kept":
+            holder.pop(path[-1], None)
+    if unread := _unread(body):
+        raise Refused(f'{place}{unread:.200} sets no budget here; give {OURS}, or "{EFFORT}"')
+    for path in sorted(_HOLDERS, key=len, reverse=True):
+        found = (holder := _holder(body, path)).get(path[-1])
+        if isinstance(found, dict) and (not found or _sounds_like_budget(path[-1])):  # vLLM 0.33 refuses much in these.
+            del holder[path[-1]]
     return wishes
 
 
-def _drop_empty(body: dict[str, Any]) -> None:
-    """Objects of the table that hold nothing any more."""
-    holders = {dialect.path[:end] for dialect in DIALECTS for end in range(1, len(dialect.path))}
-    for path in sorted(holders, key=len, reverse=True):
-        holder = body
-        for key in path[:-1]:
-            found = holder.get(key)
-            holder = found if isinstance(found, dict) else {}
-        if holder.get(path[-1]) == {}:
-            del holder[path[-1]]
+def _holder(body: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    """The object that has the last key of a path; it and those around it are copied, so the client's stay. Empty where
+    there is none."""
+    for key in path[:-1]:
+        if not isinstance(body.get(key), dict):
+            return {}
+        body[key] = body = dict(body[key])
+    return body
+
+
+def _updates(body: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The places and changes of the effort within the conversation. They are taken out, with messages that have nothing
+    else."""
+    for name in ("messages", "input"):
+        items = body.get(name)
+        if not isinstance(items, list) or not any(isinstance(item, dict) and _has_update(item) for item in items):
+            continue
+        body[name] = kept = []
+        for at, item in enumerate(items):
+            if not isinstance(item, dict) or not _has_update(item):
+                kept.append(item)
+                continue
+            rest = {key: value for key, value in item.items() if key not in _UPDATES}
+            if item.get("type") == "configuration_update":
+                yield f"{name}[{at}].", rest
+                continue
+            for key in _UPDATES:
+                yield f"{name}[{at}].", {key: item.get(key)}
+            if any(value for key, value in rest.items() if key not in ("role", "type")):
+                kept.append(rest)
+
+
+def _has_update(item: Mapping[str, Any]) -> bool:
+    return item.get("type") == _UPDATES[1] or any(isinstance(item.get(key), dict) for key in _UPDATES)
+
+
+def _together(wishes: Mapping[str, Wish]) -> Requested:
+    """One request of all wishes, by the fields' names."""
+    on, off = (next((name for name, wish in wishes.items() if wish.switch is switch), None) for switch in (True, False))
+    if on and off:
+        raise Refused(f"{on} asks for a thought, and {off} for none; give one of the two")
+    efforts = {name: wish.effort for name, wish in wishes.items() if wish.effort}
+    field, effort = next(iter(efforts.items()), ("", None))
+    for other, another in efforts.items():
+        if another != effort:
+            raise Refused(f'{field} asks for the effort "{effort}", and {other} for "{another}"; give one of the two')
+    caps = [wish.cap for wish in wishes.values() if wish.cap is not None]
+    if off or effort == "none":
+        caps = [0]
+    elif effort == _LIFTED:
+        caps.append(_NO_LIMIT)
+    return Requested(
+        min((cap for cap in caps if cap >= 0), default=UNLIMITED if caps else None),
+        effort if effort in EFFORTS else None,
+        field,
+        next((wish.native for wish in wishes.values() if wish.native), None),
+        next((wish.hides for wish in wishes.values() if wish.hides is not None), None),
+    )
+
+
+def _cap(value: Any, expected: str = "a whole number of tokens, or -1 for no limit") -> Wish:
+    if isinstance(value, bool):
+        raise _unexpected(value, expected)
+    return Wish(cap=read_as(_TOKENS, value, expected))
+
+
+def _effort(value: Any) -> Wish:
+    if wish := _EFFORTS.get(_lower(value)):
+        return wish
+    expected = f"none, {', '.join(EFFORTS)}, xhigh, {_LIFTED}, or a number of tokens"
+    try:
+        return _cap(value, expected)
+    except ValueError:
+        raise ValueError(f"{value!r:.40}{nearest(str(value)[:40], _EFFORTS) or ';'} expected {expected}") from None
+
+
+def _template_effort(value: Any) -> Wish:
+    effort = _EFFORTS.get(_lower(value), Wish()).effort
+    return Wish(cap=0) if effort == "none" else Wish(native=effort)
+
+
+def _flag(value: Any) -> bool:
+    flag: bool = read_as(FLAG, value, "true or false")
+    return flag
+
+
+def _mode(value: Any) -> Wish:
+    if wish := _SWITCHES.get(_lower(value)):
+        return wish
+    raise _unexpected(value, ", ".join(filter(None, _SWITCHES)))
+
+
+def _word(value: Any) -> Wish:
+    if not isinstance(value, (bool, str)):
+        raise _unexpected(value, "true, false, or an effort")
+    return Wish(switch=value) if isinstance(value, bool) else _SWITCHES.get(_lower(value)) or _effort(value)
+
+
+def _lower(value: Any) -> str:
+    return value.strip().lower() if isinstance(value, str) else repr(value)
+
+
+_READERS: dict[str, Callable[[Any], Wish]] = {
+    "cap": _cap,
+    "template_cap": _cap,
+    "effort": _effort,
+    "template_effort": _template_effort,
+    "template_low": lambda value: Wish(native="low" if value is True else None),
+    "template_medium": lambda value: Wish(native="medium" if value is True else None),
+    "switch": lambda value: Wish(switch=_flag(value)),
+    "off": lambda value: Wish(switch=False if _flag(value) else None),
+    "mode": _mode,
+    "template_mode": lambda value: _SWITCHES.get(_lower(value), Wish()),
+    "word": _word,
+    "hide": lambda value: Wish(hides=_flag(value)),
+    "show": lambda value: Wish(hides=not _flag(value)),
+    "form": lambda value: Wish(hides=True if _lower(value) == "hidden" else None),
+    "harmless": lambda _: Wish(),
+    "kept": lambda _: Wish(),
+}
+"""What a value of each type asks for; a ValueError says what was found and expected."""
 
 
 def read_as(adapter: TypeAdapter[Any], value: Any, expected: str) -> Any:
@@ -172,53 +260,63 @@ def read_as(adapter: TypeAdapter[Any], value: Any, expected: str) -> Any:
     try:
         return adapter.validate_python(value)
     except ValidationError:
-        raise ValueError(f"{value!r:.40}; expected {expected}") from None
+        raise _unexpected(value, expected) from None
 
 
-_NAMES = ("thinkbudget", "solutionbudget", "reasoningeffort")
-_OTHERS = re.compile(
-    "budget|effort|(think|thinking|reason|reasoning|thought|thoughts)(tokens?|limit|level|config|mode)"
-    "|^(enable|disable|no)?(think|thinking|reasoning)$"
-)
-_CONTAINERS = (
-    *("vllmxargs", "xargs", "extraargs", "extrabody", "chattemplatekwargs", "customparams", "nvext", "google"),
-    *("outputconfig", "reasoning", "thinking"),
-)
-"""Objects of a request that may hold such names."""
-_SIMILARITY = 0.88  # A letter wrong, missing or swapped; llama.cpp's reasoning_format is not reasoning_effort.
-_MOST_KEYS, _LONGEST_KEY, _DEEPEST = 1000, 40, 3
+def _unexpected(value: Any, expected: str) -> ValueError:
+    return ValueError(f"{value!r:.40}; expected {expected}")
 
 
-def unread_budget(body: Mapping[str, Any]) -> str | None:
-    """The first field that names a budget which is not read, as a path of keys: of a server that is not in the table,
-    misspelt, or in another place. Null and true limit nothing. A ValueError on more than 1,000 keys."""
-    for number, (path, value) in enumerate(_entries(body)):
-        if number == _MOST_KEYS:
-            raise ValueError(f"the request has more than {_MOST_KEYS} keys; expected fewer")
-        if value is not None and value is not True and _names_budget(path[-1]):
-            return ".".join(path)
+_OURS = (THINK, SOLUTION, EFFORT)
+_STEMS = re.compile("think|thought|reason|effort|budget")
+_SIMILARITY = 0.85  # A letter wrong, missing or swapped.
+_MOST_KEYS, _LONGEST_KEY = 1000, 40
+
+
+def _unread(body: Mapping[str, Any]) -> str | None:
+    """The first field that sounds like a budget and is not read, as a path of keys: of a server that is not in the
+    table, misspelt, or in another place. Refused on more than 1,000 keys."""
+    held: list[tuple[tuple[str, ...], Any]] = [((), body)]
+    number = 0
+    for path, value in held:  # It grows.
+        if isinstance(value, list):
+            held += [((*path, str(at)), each) for at, each in enumerate(value) if isinstance(each, (dict, list))]
+            continue
+        number += len(value)
+        if number > _MOST_KEYS:
+            raise Refused(f"the request has more than {_MOST_KEYS} keys; expected fewer")
+        for key, each in value.items():
+            if each is None or key in OPAQUE:
+                continue
+            at = (*path, key)
+            if at not in _PATHS and at not in _HOLDERS and _may_limit(at, each):
+                return ".".join(at)
+            if isinstance(each, (dict, list)):
+                held.append((at, each))
     return None
 
 
-def _entries(holder: Mapping[str, Any], at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for key, value in holder.items():
-        if len(key) > _LONGEST_KEY or (at == (ARGUMENTS,) and key in (THINK, SOLUTION)):
-            continue
-        yield (*at, key), value
-        if isinstance(value, dict) and len(at) < _DEEPEST and _near(_letters(key), _CONTAINERS):
-            yield from _entries(value, (*at, key))
+def _may_limit(path: tuple[str, ...], value: Any) -> bool:
+    """Whether a field that is not in the table may limit a thought: by its name, or as a number, false or a misspelt
+    name within the object of a thought."""
+    *holders, key = path
+    if _sounds_like_budget(key) or _is_near(key, _OURS):
+        return True
+    if not any(map(_sounds_like_budget, holders)):
+        return False
+    siblings = tuple(known[-1] for known in _PATHS if known[:-1] == path[:-1])
+    return (isinstance(value, (int, float)) and value is not True) or _is_near(key, siblings)
+
+
+def _sounds_like_budget(key: str) -> bool:
+    return bool(_STEMS.search(_letters(key)))
 
 
 @lru_cache(maxsize=1024)
-def _names_budget(key: str) -> bool:
-    letters = _letters(key)
-    return bool(_OTHERS.search(letters)) or _near(letters, _NAMES)
+def _is_near(key: str, names: tuple[str, ...]) -> bool:
+    known = [_letters(name) for name in names]
+    return len(key) <= _LONGEST_KEY and bool(get_close_matches(_letters(key), known, n=1, cutoff=_SIMILARITY))
 
 
 def _letters(key: str) -> str:
     return re.sub("[^a-z]", "", key.lower())
-
-
-@lru_cache(maxsize=1024)
-def _near(letters: str, names: tuple[str, ...]) -> bool:
-    return bool(get_close_matches(letters, names, n=1, cutoff=_SIMILARITY))

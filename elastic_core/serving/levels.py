@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +24,9 @@ LEVELS = "budgets.json"  # File in a model's directory.
 Effort = Literal["minimal", "low", "medium", "high"]
 EFFORTS: tuple[Effort, ...] = ("minimal", "low", "medium", "high")
 """Names of levels from the cheapest to the dearest, as OpenAI's `reasoning_effort` has them."""
+
+TemplateSettings = Mapping[str, bool | int | float | str]
+"""What a chat template is told, by name."""
 
 
 class _Document(BaseModel):
@@ -50,6 +54,8 @@ class Level(_Document):
     """Most tokens of the solution."""
     rule: str | None = None
     """The stop rule that ends the thought (`elastic_core.stop_rule`), if there is one."""
+    template: TemplateSettings | None = None
+    """What the chat template was told when it was measured, such as an effort in its words; None for its default."""
     accuracy: float = Field(ge=0, le=1)
     """avg@k: the mean over problems of the mean score of their samples; cross-fitted (`elastic_core.serving.choice`),
     so not that by which the budget was chosen."""
@@ -150,7 +156,8 @@ class Levels(_Document):
     def offered(self) -> dict[str, Any]:
         """The parts of a server's configuration."""
         rules = {effort: level.rule for effort, level in self.levels.items() if level.rule}
-        return {"levels": self.budgets, "rules": rules, "reads": self.reads}
+        template = {effort: level.template for effort, level in self.levels.items() if level.template}
+        return {"levels": self.budgets, "rules": rules, "reads": self.reads, "template": template}
 
     def budget(self, effort: str) -> Budget:
         """The budget of a level; raises UserError when there is no such level."""

@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 from fastapi import HTTPException
 from prometheus_client import Counter
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 
 from elastic_core.engines import budgets
 from elastic_core.engines.budgets.parameters import FIXED
 from elastic_core.errors import UserError
-from elastic_core.models.special_tokens import Markers, load_markers
+from elastic_core.models.special_tokens import Markers, load_markers, render
 from elastic_core.serving.admission import Admission
 from elastic_core.serving.counting import CURRENT, Count, watch
+from elastic_core.serving.dialects import EFFORT
 from elastic_core.serving.levels import levels_beside
 from elastic_core.serving.replies import Reply
 from elastic_core.serving.requests import VARIABLE, Kind, Plan, Refused, ServeConfiguration, parse, plan
@@ -48,6 +50,12 @@ MOST_WAITING = 256 * 2**20  # Of all bodies that are not whole yet, without thos
 SMALL_BYTES = 2**18  # so many bytes, so that large ones that never end keep no usual request out.
 _SLOWEST = 60.0  # Seconds between two pieces of a body.
 _LOG = logging.getLogger("uvicorn.error")  # What a server says of itself.
+_KEYS = (b"x-api-key", b"api-key", b"x-goog-api-key")
+"""Headers in which clients of Anthropic, Azure and Google give their key."""
+_FIELD_ALONE = ("openai_gptoss", "mistral")
+"""Reasoning parsers of models that vLLM renders without a chat template: they get the effort of the request's field."""
+_ERRORS = {401: "authentication_error", 404: "not_found_error", 413: "request_too_large", 503: "overloaded_error"}
+"""Types of errors in Anthropic's API, by status."""
 _DATA, _END = b"data: ", b"\n\n"
 _ANSWERED = Counter("elastic_requests", "Requests answered.", ["level"])
 _ABANDONED = Counter("elastic_abandoned_requests", "Requests whose client left before the response.", ["level"])
@@ -64,6 +72,12 @@ class _Served(NamedTuple):
     markers: Markers
     tokenizer: Any
 
+    @property
+    def effort(self) -> str | None:
+        """What such a model is told where the request and its level name no effort."""
+        effort = dict(self.markers.template).get(EFFORT) if self.markers.parser in _FIELD_ALONE else None
+        return None if effort is None else str(effort)
+
     @classmethod
     def by(cls, engine: Any) -> _Served:
         """The model that a vLLM engine has, with its marks and levels; raises as `load_markers` and `levels_beside`,
@@ -78,6 +92,11 @@ class _Served(NamedTuple):
         else:
             found = levels_beside(Path(model.model))
             config = ServeConfiguration(**found.offered) if found else ServeConfiguration()
+        for level, settings in config.template.items():
+            try:
+                render(tokenizer, [{"role": "user", "content": ""}], tokenize=False, **settings)
+            except UserError as error:
+                raise UserError(f"the level {level} tells the chat template {dict(settings)}: {error}") from None
         return cls(config, markers, tokenizer)
 
 
@@ -94,10 +113,19 @@ class Budgets:
         if scope["type"] == "lifespan":
             await self._start(scope, receive, send)
             return
-        if scope["type"] == "http" and scope["method"] in _BODILESS:
-            await self._app(scope, receive, send)
-            return
+        app: ASGIApp = self._respond
+        if args := getattr(scope["app"].state, "args", None):  # What is answered here or for a wrong key lacks them.
+            allowed = args.allowed_origins, args.allowed_methods, args.allowed_headers, args.allow_credentials
+            app = CORSMiddleware(app, *allowed)
+        await app(scope, receive, send)
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/")
+        if scope["type"] == "http":
+            scope, send = _with_key(scope), _with_shape(path, send)
+            if scope["method"] in _BODILESS:
+                await self._app(scope, receive, send)
+                return
         if scope["type"] == "websocket":
             await send({"type": "websocket.close"})
         elif path in _HARMLESS:
@@ -145,7 +173,7 @@ class Budgets:
             except ClientDisconnect:
                 return {"type": "http.disconnect"}
             try:
-                found = plan(kind, parse(body), served.config, served.markers, fixed)
+                found = plan(kind, parse(body), served.config, served.markers, fixed, served.effort)
                 edited = found.dump()
             except Refused as error:
                 raise HTTPException(400, str(error)) from None
@@ -154,6 +182,7 @@ class Budgets:
                 place, count.over = self._admission.arrive()
                 if found.may_be_lowered:
                     count.plan = found = found.with_thought(self._admission.most_thought(), served.markers)
+                    edited = found.dump()
                 if not await _is_served(place, receive):
                     return {"type": "http.disconnect"}
             sender = _Sender(found, count, Reply(kind, count, served.config.reasoning_content), send)
@@ -299,6 +328,56 @@ class _Sender:
             self._start = {}
         body = b"".join(event + _END for event in events) + (b"" if more else self._pending)
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+def _with_key(scope: Scope) -> Scope:
+    """A request with its key in the header that vLLM reads."""
+    headers = dict(scope["headers"])
+    key = next((headers[name] for name in _KEYS if name in headers), None)
+    if key is None or b"authorization" in headers:
+        return scope
+    return {**scope, "headers": [*scope["headers"], (b"authorization", b"Bearer " + key)]}
+
+
+def _with_shape(path: str, send: Send) -> Send:
+    """Send errors in the shape of the path's API, in which its clients look for the sentence."""
+    start: Message | None = None
+    text = b""
+
+    async def shaped(message: Message) -> None:
+        nonlocal start, text
+        if message["type"] == "http.response.start" and message["status"] >= 400:
+            start = message
+        elif start is None:
+            await send(message)
+        else:
+            text += message.get("body", b"")
+            if message.get("more_body"):
+                return
+            try:
+                document = _error(path, start["status"], orjson.loads(text))
+            except orjson.JSONDecodeError:
+                await send(start)
+                await send({"type": "http.response.body", "body": text})
+            else:
+                await _answer(send, start, document)
+
+    return shaped
+
+
+def _error(path: str, status: int, document: Any) -> Any:
+    error = document.get("error", document.get("detail")) if isinstance(document, dict) else None
+    sentence = error.get("message") if isinstance(error, dict) else error
+    if not isinstance(sentence, str):
+        return document
+    kind = _ERRORS.get(status, "api_error" if status >= 500 else "invalid_request_error")
+    if path.startswith("/v1/messages"):
+        return {"type": "error", "error": {"type": kind, "message": sentence}}
+    return (
+        document
+        if error is not sentence
+        else {"error": {"message": sentence, "type": kind, "param": None, "code": status}}
+    )
 
 
 async def _answer(send: Send, start: Message, document: Any) -> None:

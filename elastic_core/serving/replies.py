@@ -28,6 +28,7 @@ class Reply:
     def __init__(self, kind: Kind, count: Count, reasoning_content: bool = False) -> None:
         self._kind, self._count = kind, count
         self._named_twice = reasoning_content and kind == "chat"
+        self._continues = kind == "chat" and count.plan is not None and count.plan.continues
         self.edit: Callable[[dict[str, Any]], None] = {
             "chat": self._choices,
             "completions": self._choices,
@@ -38,16 +39,20 @@ class Reply:
 
     def concerns(self, event: bytes) -> bool:
         """Whether an event of a stream is to be edited."""
-        return bool(_EVENTS[self._kind].search(event) or (self._named_twice and _REASONING.search(event)))
+        has_thought = (self._named_twice or self._continues) and _REASONING.search(event)
+        return bool(_EVENTS[self._kind].search(event) or has_thought)
 
     def _choices(self, document: dict[str, Any]) -> None:
         tallies, choices = self._count.tallies, document.get("choices") or ()
         for choice in choices:
-            message = choice.get("message") or choice.get("delta")
+            message, tally = choice.get("message") or choice.get("delta"), tallies.get(choice["index"])
+            if self._continues and message and tally and tally.solution_start == 0 and message.get("reasoning"):
+                # vLLM's parser takes what has no marks for a thought.
+                message["content"] = message["reasoning"] + (message.get("content") or "")
+                message["reasoning"] = None
             if self._named_twice and message and message.get("reasoning") is not None:
                 message["reasoning_content"] = message["reasoning"]
             if choice.get("finish_reason"):
-                tally = tallies.get(choice["index"])
                 if tally and tally.finish == "length":  # A call that was cut is not whole.
                     choice["finish_reason"] = "length"
                 choice[KEY] = self._count.told(choice["index"])

@@ -10,16 +10,18 @@ import orjson
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter
 from pydantic.dataclasses import dataclass as validated
 
-from elastic_core.budget import Budget
+from elastic_core.budget import UNLIMITED, Budget
 from elastic_core.engines.budgets.parameters import DROP_ONE, KEY, SOLUTION, THINK, read_budget
 from elastic_core.errors import kind_of
 from elastic_core.models.marks import Marks
-from elastic_core.serving.dialects import ARGUMENTS, FLAG, OURS, Refused, Wish, read_as, take_wishes
-from elastic_core.serving.levels import EFFORTS, Effort
+from elastic_core.serving.dialects import ARGUMENTS, EFFORT, FLAG, OURS, TEMPLATE, Refused, read_as, take_fields
+from elastic_core.serving.levels import EFFORTS, Effort, TemplateSettings
 from elastic_core.serving.load import Goal
 from elastic_core.serving.ruled import Rule
 
 VARIABLE = "ELASTIC_SERVE"  # Environment variable with a `ServeConfiguration`, for the middleware.
+CAP = "thinking_budget"  # What a chat template calls the budget of a thought.
+CONTINUES = "continue_final_message"  # vLLM's field of a chat; of a completion ours.
 Kind = Literal["chat", "completions", "responses", "messages"]
 UNLIMITED_BUDGET = Budget(None, None)
 _FLAG = FLAG, "true or false"
@@ -32,7 +34,7 @@ _MOST: dict[Kind, tuple[str, ...]] = {
 }
 """Fields that limit a whole response; the first that is given holds."""
 _FIELDS: dict[str, tuple[TypeAdapter[Any], str]] = {
-    **dict.fromkeys(("use_beam_search", "background", "include_reasoning"), _FLAG),
+    **dict.fromkeys(("use_beam_search", "background", "include_reasoning", CONTINUES), _FLAG),
     **dict.fromkeys(("n", "max_tokens", "max_completion_tokens", "max_output_tokens"), _NUMBER),
 }
 """Fields that are read here, as vLLM's own models read them: "no", "off" and 0 are false, and 20.0 is 20."""
@@ -48,7 +50,8 @@ class ServeConfiguration:
     `levels` by their names, empty where none was measured. A level that is missing is the `nearest` one, or the
     request is refused. `reasoning_content` is whether a message has its thought by that older name too. `rules` are the
     stop rules of levels that have one, and `reads` as what their probes are read (`elastic_core.rewards.reading`).
-    `goal` is what the server keeps under load by giving less thought than was asked for."""
+    `template` is what a level's chat template is told. `goal` is what the server keeps under load by giving less
+    thought than was asked for."""
 
     default: _Text | None = None
     levels: Mapping[Effort, _Text] = Field(default_factory=dict)
@@ -56,6 +59,7 @@ class ServeConfiguration:
     reasoning_content: bool = False
     rules: Mapping[Effort, str] = Field(default_factory=dict)
     reads: str = "math"
+    template: Mapping[Effort, TemplateSettings] = Field(default_factory=dict)
     goal: Goal | None = None
 
     def dump(self) -> str:
@@ -74,7 +78,8 @@ class Plan:
     """The request for vLLM, and its budget. `level`, for the client and the counters, is a level's name, "explicit",
     "default" or "none". `room` is how many tokens the engine must have after the prompt; `counted` is whether the
     tokens of each choice are; `rule` ends the thought, if there is one. `asked` is the budget before the load lowered
-    it, which it does where `may_be_lowered`; `fixed` is whether the client forbids it."""
+    it, which it does where `may_be_lowered`; `fixed` is whether the client forbids it. `continues` is whether the
+    response goes on with an answer that the client began."""
 
     kind: Kind
     body: dict[str, Any]
@@ -86,13 +91,15 @@ class Plan:
     asked: Budget = UNLIMITED_BUDGET
     fixed: bool = False
     may_be_lowered: bool = False
+    continues: bool = False
 
     def with_thought(self, most: int | None, marks: Marks) -> Plan:
         """The plan with a thought of at most `most` tokens; None leaves it as it is."""
         if most is None:
             return self
         budget = Budget(most if self.budget.think is None else min(most, self.budget.think), self.budget.solution)
-        return replace(self, budget=budget, room=min(self.room, budget.limited + marks.max_forced))
+        room = min(self.room, budget.limited + marks.max_forced)
+        return replace(self, body=_with_cap(self.body, budget.think), budget=budget, room=room)
 
     @property
     def lowered(self) -> bool:
@@ -120,34 +127,48 @@ def parse(body: bytes) -> dict[str, Any]:
     return document
 
 
-def plan(kind: Kind, body: dict[str, Any], config: ServeConfiguration, marks: Marks, fixed: bool = False) -> Plan:
+def plan(
+    kind: Kind,
+    body: dict[str, Any],
+    config: ServeConfiguration,
+    marks: Marks,
+    fixed: bool = False,
+    effort: str | None = None,
+) -> Plan:
     """Read a request's budget; vLLM checks the other fields. `fixed` is whether a header says that the budget is not to
-    be lowered; the body may say it too. Raises Refused when the budget cannot be kept."""
+    be lowered; the body may say it too. `effort` is as of `_tell`. Raises Refused when the budget cannot be kept."""
     body = _read(body)
     fixed = _is_fixed(body) or fixed
-    wishes = take_wishes(body)
-    budget, level = _budget(body, wishes, config)
-    _hide(kind, body, wishes)
+    budget, level, hides = _budget(body, config)
+    _tell(kind, body, next((each for name, each in config.template.items() if name == level), {}), effort)
+    if hides is not None and kind in ("chat", "responses"):  # The others show it: they have no such field.
+        body["include_reasoning"] = not hides
     if body.get("background"):
         raise Refused("background is true, and the response of another request has no counts; expected false")
+    found = Plan(kind, body, budget, level, fixed=fixed, continues=_continues(kind, body))
+    if found.continues and kind == "chat":
+        body.setdefault("add_generation_prompt", False)  # vLLM's default contradicts it.
+    if found.continues:  # vLLM would take the answer, which has no marks, for a thought, and hide it.
+        body.pop("include_reasoning", None)
     if body.get("use_beam_search"):  # Candidates that are dropped cannot be told from responses.
         if budget != UNLIMITED_BUDGET:
             raise Refused(f"use_beam_search together with the budget {budget}; {DROP_ONE}")
-        return Plan(kind, body, budget, level, counted=False, fixed=True)
+        return replace(found, counted=False, fixed=True)
     most = next((body[key] for key in _MOST[kind] if body.get(key) is not None), None)
     budget = _within(budget, most, marks)
     may_be_lowered = not fixed and _may_be_lowered(kind, body, budget, most)
     if budget == UNLIMITED_BUDGET:  # It may fill the context, and so it may when the load has lowered it.
-        return Plan(kind, body, budget, level, fixed=fixed, may_be_lowered=may_be_lowered)
+        return replace(found, may_be_lowered=may_be_lowered)
     room = budget.limited + marks.max_forced
-    rule = next((Rule(name, config.reads) for effort, name in config.rules.items() if effort == level), None)
+    rule = next((Rule(name, config.reads) for each, name in config.rules.items() if each == level), None)
     if most is not None:
         room = min(room, most)
     elif kind == "completions":  # Where vLLM would take 16.
         if budget.total is None and rule is None:
             raise Refused(f"max_tokens is missing; give it beside the budget {budget}, which does not end by itself")
         body["max_tokens"] = room
-    return Plan(kind, body, budget, level, room, True, rule, budget, fixed, may_be_lowered)
+    body = _with_cap(body, budget.think)
+    return replace(found, body=body, budget=budget, room=room, rule=rule, asked=budget, may_be_lowered=may_be_lowered)
 
 
 def _may_be_lowered(kind: Kind, body: Mapping[str, Any], budget: Budget, most: int | None) -> bool:
@@ -203,64 +224,76 @@ def _require_shallow(structured: Any) -> None:
                 raise Refused(f"structured_outputs.{key} is nested more than 250 levels deep; expected fewer") from None
 
 
-def _budget(body: dict[str, Any], wishes: Mapping[str, Wish], config: ServeConfiguration) -> tuple[Budget, str]:
-    """The budget on which all fields agree, and its level."""
+def _budget(body: dict[str, Any], config: ServeConfiguration) -> tuple[Budget, str, bool | None]:
+    """The budget that a request asks for, its level, and whether it hides the thought."""
     arguments = body.get(ARGUMENTS) or {}
     try:
-        own = read_budget(arguments)
+        own = read_budget(arguments) or UNLIMITED_BUDGET
     except ValueError as error:
         raise Refused(str(error)) from None
-    named = {THINK: arguments.pop(THINK, None), SOLUTION: arguments.pop(SOLUTION, None)}
-    default, level = config.default or UNLIMITED_BUDGET, "none" if config.default is None else "default"
-    think, solution = default.think, default.solution
-    asked: dict[str, int | None] = {}
-    for name, wish in wishes.items():
-        if wish.effort is not None:
-            level = _level(name, wish.effort, config)
-            asked[name], solution = config.levels[level].think, config.levels[level].solution
-        elif wish.names_think:
-            asked[name] = wish.think
-    if own is not None and named[THINK] is not None:
-        asked[THINK] = own.think
-    if own is not None and named[SOLUTION] is not None:
-        solution = own.solution
-    for name, wish in wishes.items():
-        if wish.thinks and (zero := next((other for other, tokens in asked.items() if tokens == 0), None)):
-            raise Refused(f"{name} asks for a thought, and {zero} for none; give one of the two")
-    if asked:
-        (first, think), *others = asked.items()
-        for other, tokens in others:
-            if tokens != think:
-                raise Refused(f"{first} asks for {_told(think)}, and {other} for {_told(tokens)}; give one of the two")
-    if level in ("none", "default") and (asked or own is not None):
-        level = "explicit"
-    return Budget(think, solution), level
+    given = {key for key in (THINK, SOLUTION) if arguments.pop(key, None) is not None}
+    cap, effort, field, native, hides = take_fields(body)
+    is_open = cap is None and THINK not in given  # Whether a level may limit the thought.
+    level = None if effort is None else _level(effort, config)
+    if is_open and effort is not None and level is None:
+        why = f"which was not measured of this model; expected {', '.join(config.levels)}"
+        raise Refused(f"{field} is {effort!r}, {why if config.levels else _NO_LEVEL}")
+    if is_open and effort is None and native is not None and config.levels:
+        level, cap = (_level(native, config), None) if native in EFFORTS else (None, UNLIMITED)
+    base = config.default or UNLIMITED_BUDGET if level is None else config.levels[level]
+    think = own.think if THINK in given else base.think if cap is None else None if isinstance(cap, str) else cap
+    solution = own.solution if SOLUTION in given else base.solution
+    if level is not None and is_open:
+        return Budget(think, solution), level, hides
+    default = "none" if config.default is None else "default"
+    return Budget(think, solution), "explicit" if given or cap is not None else default, hides
 
 
-def _told(think: int | None) -> str:
-    return "no limit" if think is None else f"{think} tokens of thought"
+_NO_LEVEL = f"and no level of this model was measured; give {OURS}"
 
 
-def _level(name: str, effort: Effort, config: ServeConfiguration) -> Effort:
-    """The level of an effort. A missing one has the budget of the next higher one, as levels are chosen."""
-    if not config.levels:
-        raise Refused(f"{name} is {effort!r}, and no level of this model was measured; give {OURS}")
-    if effort in config.levels:
-        return effort
-    if config.unmeasured == "refuse":
-        raise Refused(
-            f"{name} is {effort!r}, which was not measured of this model; expected {', '.join(config.levels)}"
-        )
+def _level(effort: str, config: ServeConfiguration) -> Effort | None:
+    """The level of an effort, None where it has none. A missing one is the next higher one, as levels are chosen."""
     at = EFFORTS.index(effort)
-    return next(level for level in (*EFFORTS[at:], *reversed(EFFORTS[:at])) if level in config.levels)
+    level = next((each for each in (*EFFORTS[at:], *reversed(EFFORTS[:at])) if each in config.levels), None)
+    return level if level == effort or config.unmeasured == "nearest" else None
 
 
-def _hide(kind: Kind, body: dict[str, Any], wishes: Mapping[str, Wish]) -> None:
-    for name, wish in wishes.items():
-        if wish.hides and kind in ("completions", "messages"):
-            raise Refused(f"{name} hides the thought, which is not possible here; use /v1/chat/completions")
-        if wish.hides is not None and kind not in ("completions", "messages"):
-            body["include_reasoning"] = not wish.hides
+def _continues(kind: Kind, body: dict[str, Any]) -> bool:
+    """Whether the response goes on with an answer in the prompt. Takes the field of a completion out."""
+    if kind == "responses":
+        items = body.get("input")
+        last = items[-1] if isinstance(items, list) and items and isinstance(items[-1], dict) else {}
+        return last.get("type", "message") == "message" and last.get("status") in ("in_progress", "incomplete")
+    return bool(body.pop(CONTINUES, False) if kind == "completions" else body.get(CONTINUES))
+
+
+def _tell(kind: Kind, body: dict[str, Any], settings: TemplateSettings, effort: str | None) -> None:
+    """Tell the chat template what a level's is told, unless the client says it. An `effort` is the default of a model
+    that vLLM renders by the request's own field alone."""
+    given = body.get(TEMPLATE) or {}
+    if kind == "completions" or not isinstance(given, dict):
+        return
+    told = {**settings, **given}
+    if effort is not None:
+        word = told.pop(EFFORT, effort)
+        word = word if word in EFFORTS[1:] else effort  # Those of harmony; vLLM refuses others.
+        if kind == "chat":
+            body[EFFORT] = word
+        else:
+            key = "reasoning" if kind == "responses" else "output_config"
+            body[key] = {**(body.get(key) or {}), "effort": word}
+    body[TEMPLATE] = told
+    if not told:
+        del body[TEMPLATE]
+
+
+def _with_cap(body: dict[str, Any], think: int | None) -> dict[str, Any]:
+    """The body with the thought's budget where the chat template is told one."""
+    told = body.get(TEMPLATE)
+    if think is None or not isinstance(told, dict) or told.get(CAP) is None:
+        return body
+    return {**body, TEMPLATE: {**told, CAP: think}}
 
 
 def _within(budget: Budget, most: int | None, marks: Marks) -> Budget:

@@ -1,19 +1,24 @@
-"""Every client's own way to ask for less thinking is read, or refused with a sentence."""
+"""Every client's own way to ask for more, less or no thinking is read as its sender means it, or refused."""
 
 from __future__ import annotations
 
+import re
+import sys
+import types
+import typing
 from typing import Any
 
 import pytest
 
 from elastic_core.budget import Budget
-from elastic_core.serving.dialects import DIALECTS, Refused
+from elastic_core.serving.dialects import _PATHS, DIALECTS, OPAQUE, Refused, _sounds_like_budget
 from elastic_core.serving.requests import Plan, ServeConfiguration, plan
 from tests.unit.test_serving_law import MARKS
 
 LEVELS = {"low": Budget(8, 4), "high": Budget(64, 16)}
 FREE = ServeConfiguration(None, LEVELS)
 DEFAULT = ServeConfiguration(Budget(16, 5), {})
+BOTH = ServeConfiguration(Budget(16, 5), LEVELS)
 NO_LEVEL = ServeConfiguration(Budget(16, 5), LEVELS, "refuse")
 
 
@@ -21,142 +26,334 @@ def planned(body: dict[str, Any], config: ServeConfiguration = DEFAULT, kind: An
     return plan(kind, body, config, MARKS)
 
 
-def nested(path: tuple[str, ...], value: Any) -> Any:
-    for key in reversed(path):
+def nested(path: str, value: Any) -> Any:
+    for key in reversed(path.split(".")):
         value = {key: value}
     return value
 
 
-TOKENS = [dialect.path for dialect in DIALECTS if dialect.read.__name__ == "_tokens"]
-EFFORTS = [dialect.path for dialect in DIALECTS if dialect.read.__name__ == "_effort"]
-SWITCHES = [dialect.path for dialect in DIALECTS if dialect.read.__name__ == "_switch"]
+def fields(*kinds: str, template: bool = False) -> list[str]:
+    """The table's fields of some types, by name."""
+    return [
+        ".".join(path) for path, kind, _ in DIALECTS if kind in kinds and template == path[0].startswith("chat_temp")
+    ]
 
 
-def test_the_table_has_what_servers_and_clients_call_it() -> None:
-    assert {".".join(path) for path in TOKENS} == {
-        "thinking_token_budget",  # vLLM, Dynamo
-        "reasoning.max_tokens",  # OpenRouter
-        "thinking.budget_tokens",  # Anthropic, LiteLLM
-        "thinking_budget",  # DashScope
-        "custom_params.thinking_budget",  # SGLang
-        "chat_template_kwargs.thinking_budget",  # Seed-OSS
-        "thinking_budget_tokens",  # llama.cpp
-        "reasoning_budget",
-        "nvext.max_thinking_tokens",  # NIM
-        "google.thinking_config.thinking_budget",  # Gemini
-        "extra_body.google.thinking_config.thinking_budget",
-    }
-    assert {".".join(path) for path in EFFORTS} == {
-        "reasoning_effort",
-        "reasoning.effort",
-        "output_config.effort",
-        "chat_template_kwargs.reasoning_effort",
-        "google.thinking_config.thinking_level",
-        "extra_body.google.thinking_config.thinking_level",
-    }
+FORMAT = {"format": {"type": "json_schema", "schema": {"properties": {"reasoning": {"type": "string"}}}}}
+HELLO = [{"role": "user", "content": "hello"}]
+TEMPLATE = "chat_template_kwargs"
 
 
-@pytest.mark.parametrize("path", TOKENS, ids=".".join)
-def test_tokens_become_t_and_s_is_the_defaults(path: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("name", [*fields("cap"), *fields("cap", template=True)])
+def test_a_cap_becomes_t_and_s_is_the_defaults(name: str) -> None:
     for value, think in ((7, 7), (0, 0), ("7", 7), (7.0, 7), (-1, None)):
-        found = planned(nested(path, value))
+        found = planned(nested(name, value))
         assert (found.budget, found.level, found.body) == (Budget(think, 5), "explicit", {})
-    assert planned(nested(path, None)).level == "default"
-    for value in (-2, 7.5, "many", [7], {"a": 7}):
-        with pytest.raises(Refused, match=rf"^{'.'.join(path)} is .*expected a whole number"):
-            planned(nested(path, value))
+    assert planned(nested(name, None)).level == "default"
+    for value in (-2, 7.5, "many", [7], {"a": 7}, True, False):
+        with pytest.raises(Refused, match=rf"^{name} is .*expected a whole number"):
+            planned(nested(name, value))
 
 
-@pytest.mark.parametrize("path", EFFORTS, ids=".".join)
-def test_an_effort_becomes_a_level(path: tuple[str, ...]) -> None:
-    found = planned(nested(path, "low"), FREE)
-    assert (found.budget, found.level, found.body) == (LEVELS["low"], "low", {})
-    assert planned(nested(path, "none")).budget == Budget(0, 5)
-    assert planned(nested(path, "xhigh")).budget == planned(nested(path, "max")).budget == Budget(None, 5)
-    with pytest.raises(Refused, match=r"'hihg'.*high.*expected none, minimal"):
-        planned(nested(path, "hihg"), FREE)
+@pytest.mark.parametrize("name", fields("effort"))
+def test_an_effort_becomes_a_level(name: str) -> None:
+    for word, budget, level in (
+        ("low", "8+4", "low"),
+        ("LOW", "8+4", "low"),
+        ("High", "64+16", "high"),
+        ("none", "0+5", "explicit"),
+        ("off", "0+5", "explicit"),
+        ("no_think", "0+5", "explicit"),
+        ("xhigh", "unlimited+5", "explicit"),
+        ("max", "unlimited+5", "explicit"),
+        ("ultra", "unlimited+5", "explicit"),
+        ("default", "16+5", "default"),
+        ("auto", "16+5", "default"),
+        ("", "16+5", "default"),
+        (300, "300+5", "explicit"),
+        ("10000", "10000+5", "explicit"),
+    ):
+        found = planned(nested(name, word), BOTH)
+        assert (str(found.budget), found.level, found.body) == (budget, level, {}), word
+    for word in ("hihg", 0.5, "0.5", True, ["low"], {"effort": "low"}, -2):
+        with pytest.raises(Refused, match=rf"^{name} is .*expected none, minimal"):
+            planned(nested(name, word), BOTH)
+    with pytest.raises(Refused, match=r'hihg.*did you mean "high"'):
+        planned(nested(name, "hihg"), BOTH)
     with pytest.raises(Refused, match=r"'low', and no level .*think_budget"):
-        planned(nested(path, "low"))
-
-
-@pytest.mark.parametrize("path", [*SWITCHES, ("thinking", "type")], ids=".".join)
-def test_no_thought_is_a_budget_of_none(path: tuple[str, ...]) -> None:
-    no, yes = ("disabled", "enabled") if path == ("thinking", "type") else (False, True)
-    found = planned(nested(path, no))
-    assert (found.budget, found.level, found.body) == (Budget(0, 5), "explicit", {})
-    kept = planned(nested(path, yes))
-    assert (kept.budget, kept.level) == (Budget(16, 5), "default")
-    # A chat template may need it in order to think.
-    assert kept.body == (nested(path, yes) if path[0] == "chat_template_kwargs" else {})
-    with pytest.raises(Refused, match="asks for a thought, and think_budget for none"):
-        planned(nested(path, yes) | {"vllm_xargs": {"think_budget": 0}})
-
-
-def test_a_thought_can_be_hidden() -> None:
-    gemini = {"extra_body": {"google": {"thinking_config": {"include_thoughts": False}}}}
-    for body in ({"reasoning": {"exclude": True}}, gemini):
-        assert planned(body).body == {"include_reasoning": False}
-        with pytest.raises(Refused, match=r"hides the thought.*/v1/chat/completions"):
-            planned(body, kind="messages")
+        planned(nested(name, "low"))
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("name", "off", "on"),
     [
-        {"reasoning_effort": "low", "reasoning": {"effort": "low"}},
-        {"reasoning_effort": "low", "thinking": {"type": "enabled", "budget_tokens": 8}},
-        {"thinking_budget": 8, "enable_thinking": True, "vllm_xargs": {"think_budget": 8}},
+        *((name, False, True) for name in fields("switch")),
+        *((name, "disabled", "enabled") for name in fields("mode")),
+        *((name, False, True) for name in fields("word")),
+        *((name, "off", "on") for name in fields("word")),
+        ("thinking.type", "between_tools", "enabled"),
+        ("thinking.type", "DISABLED", "Enabled"),
     ],
 )
-def test_fields_that_agree_are_one(body: dict[str, Any]) -> None:
-    assert planned(body, FREE).budget.think == 8
+def test_a_switch_off_is_a_budget_of_none_and_on_asks_for_nothing_more(name: str, off: Any, on: Any) -> None:
+    found = planned(nested(name, off), BOTH)
+    assert (found.budget, found.level, found.body) == (Budget(0, 5), "explicit", {})
+    found = planned(nested(name, on), BOTH)
+    assert (found.budget, found.level, found.body) == (Budget(16, 5), "default", {})
+    for wrong in ("perhaps", 3.5, [], {"a": 1} if name not in ("thinking", "reasoning") else 7):
+        with pytest.raises(Refused, match=rf"^{name} is .*expected"):
+            planned(nested(name, wrong), BOTH)
+
+
+@pytest.mark.parametrize("name", fields("off"))
+def test_a_switch_that_disables_asks_for_nothing_when_it_is_false(name: str) -> None:
+    assert planned({name: True}).budget == Budget(0, 5)
+    assert planned({name: False, "enable_thinking": False}).budget == Budget(0, 5)
+    assert planned({name: False}).level == "default"
+
+
+TOGETHER: list[tuple[dict[str, Any], str]] = [
+    # Off wins.
+    ({"thinking": {"type": "disabled"}, "output_config": {"effort": "high"}}, "0+16"),
+    ({"thinking": {"type": "disabled", "budget_tokens": 9}}, "0+5"),
+    ({"thinking": {"type": "between_tools"}, "output_config": {"effort": "low"}}, "0+4"),
+    ({"enable_thinking": False, "thinking_budget": 4}, "0+5"),
+    ({"enable_thinking": False, "reasoning_effort": "high"}, "0+16"),
+    ({"disable_reasoning": True, "reasoning_effort": "low"}, "0+4"),
+    ({"reasoning": {"enabled": False, "effort": "high"}}, "0+16"),
+    ({"reasoning_effort": "none", "thinking_budget": 9}, "0+5"),
+    ({"thinking_budget": 0, "thinking_token_budget": 9}, "0+5"),
+    ({"think": False, "reasoning_effort": "max"}, "0+5"),
+    ({TEMPLATE: {"enable_thinking": False}, "reasoning_effort": "low"}, "0+4"),
+    ({TEMPLATE: {"thinking_mode": "disabled"}, "thinking_budget": 9}, "0+5"),
+    ({TEMPLATE: {"reasoning_effort": "no_think"}}, "0+5"),
+    ({TEMPLATE: {"options": {"thinking_mode": "close"}}}, "0+5"),
+    ({"enable_thinking": True, "thinking_budget": 0}, "0+5"),
+    # The smallest cap.
+    ({"thinking_budget": 9, "thinking_budget_tokens": 7, "reasoning_budget_tokens": 8}, "7+5"),
+    ({"reasoning_max_tokens": 9, "logits_processors_args": {"thinking_budget": 6}}, "6+5"),
+    ({"thinking_token_budget": -1, "thinking_budget": 7}, "7+5"),
+    ({"thinking_token_budget": -1, "reasoning_budget": -1}, "unlimited+5"),
+    ({"reasoning_effort": 300, "thinking_budget": 7}, "7+5"),
+    # A cap beside an effort, whose level has s.
+    ({"thinking_token_budget": 32, "reasoning_effort": "low"}, "32+4"),
+    ({"thinking": {"type": "enabled", "budget_tokens": 32}, "output_config": {"effort": "high"}}, "32+16"),
+    ({"reasoning": {"max_tokens": 9, "effort": "high"}}, "9+16"),
+    ({"thinking_budget": 9, "enable_thinking": True, "reasoning_effort": "medium"}, "9+16"),
+    ({"thinking_budget": 9, "reasoning_effort": "xhigh"}, "9+5"),
+    # An effort beside what asks for nothing.
+    ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}}, "8+4"),
+    ({"thinking": {"type": "enabled", "effort": "high", "keep": "all"}}, "64+16"),
+    ({"thinking": {"type": "enabled"}, "output_config": {"effort": "high"}}, "64+16"),
+    ({"reasoning": {"enabled": True}, "reasoning_effort": "low"}, "8+4"),
+    ({"reasoning": {"effort": "low"}, "reasoning_effort": "LOW"}, "8+4"),
+    ({"reasoning": {"effort": "max"}, "reasoning_effort": "xhigh"}, "unlimited+5"),
+    # The template's own words pick a level where nothing else does.
+    ({TEMPLATE: {"reasoning_effort": "low"}}, "8+4"),
+    ({TEMPLATE: {"reasoning_effort": "xhigh"}}, "unlimited+5"),
+    ({TEMPLATE: {"reasoning_effort": 50}}, "16+5"),
+    ({TEMPLATE: {"reasoning_effort": "extreme"}}, "16+5"),
+    ({TEMPLATE: {"thinking_effort": "high"}}, "64+16"),
+    ({TEMPLATE: {"low_effort": True}}, "8+4"),
+    ({TEMPLATE: {"low_effort": False}}, "16+5"),
+    ({TEMPLATE: {"medium_effort": True, "enable_thinking": True}}, "64+16"),
+    ({TEMPLATE: {"reasoning_effort": "low"}, "reasoning_effort": "high"}, "64+16"),
+    ({TEMPLATE: {"reasoning_effort": "low"}, "thinking_budget": 7}, "7+5"),
+    ({TEMPLATE: {"reasoning_effort": "high", "thinking_budget": 7}}, "7+5"),
+    # Our own words are final.
+    ({"reasoning_effort": "low", "vllm_xargs": {"think_budget": 1}}, "1+4"),
+    ({"reasoning_effort": "low", "vllm_xargs": {"solution_budget": 9}}, "8+9"),
+    ({"thinking": {"type": "disabled"}, "vllm_xargs": {"think_budget": 9}}, "9+5"),
+    ({"enable_thinking": True, "vllm_xargs": {"think_budget": 0}}, "0+5"),
+    ({"thinking_budget": 3, "vllm_xargs": {"think_budget": "unlimited"}}, "unlimited+5"),
+    # Seen with real clients.
+    ({"thinking": {"type": "adaptive", "display": "summarized"}}, "16+5"),
+    ({"thinking": {"type": "disabled"}, "output_config": {"effort": "high"} | FORMAT}, "0+16"),
+    ({"chat_template_args": {"enable_thinking": False}}, "0+5"),
+    ({"google": {"thinking_config": {"thinking_level": "LOW", "thinking_budget": 7}}}, "7+4"),
+]
+
+
+@pytest.mark.parametrize(("body", "budget"), TOGETHER, ids=lambda value: str(value)[:90])
+def test_fields_are_read_together(body: dict[str, Any], budget: str) -> None:
+    assert str(planned(body, BOTH).budget) == budget
 
 
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        (
-            {"reasoning_effort": "low", "reasoning": {"effort": "high"}},
-            "reasoning_effort asks for 8 .*reasoning.effort",
-        ),
-        ({"reasoning_effort": "low", "vllm_xargs": {"think_budget": 1}}, "reasoning_effort .*and think_budget for 1 "),
-        ({"thinking_budget": 4, "enable_thinking": False}, "enable_thinking asks for 0 .*thinking_budget for 4"),
-        ({"thinking": {"type": "disabled", "budget_tokens": 9}}, "thinking.type asks for 0 .*budget_tokens for 9"),
-        ({"reasoning_effort": "max", "thinking_budget": 9}, "asks for no limit, and thinking_budget for 9"),
+        ({"reasoning_effort": "low", "reasoning": {"effort": "high"}}, 'reasoning_effort .*"low".* reasoning.effort'),
+        ({"reasoning_effort": "none", "output_config": {"effort": "low"}}, 'reasoning_effort .*"none".*output_config'),
+        ({"enable_thinking": True, "thinking": {"type": "disabled"}}, "enable_thinking .*thought, and thinking.type"),
+        ({"enable_thinking": True, TEMPLATE: {"thinking": False}}, f"enable_thinking .*and {TEMPLATE}.thinking"),
+        ({"think": True, "disable_reasoning": True}, "think asks for a thought, and disable_reasoning for none"),
     ],
 )
-def test_fields_that_disagree_are_refused(body: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(Refused, match=sentence):
-        planned(body, FREE)
+def test_contradictions_are_refused(body: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(Refused, match=rf"^{sentence}.*give one of the two"):
+        planned(body, BOTH)
 
 
-def test_the_solution_has_the_clients_limit_the_levels_or_the_defaults() -> None:
-    own = {"vllm_xargs": {"solution_budget": 9}}
-    assert planned({"reasoning_effort": "low"} | own, FREE).budget == Budget(8, 9)
-    assert planned({"reasoning_effort": "low"}, FREE).budget == Budget(8, 4)
-    assert planned({"thinking_budget": 3} | own).budget == Budget(3, 9)
-    assert planned({"thinking_budget": 3}).budget == Budget(3, 5)
-    assert planned({"thinking_budget": 3}, FREE).budget == Budget(3, None)
+UPDATE = {"reasoning": {"effort": "low"}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "kept"),
+    [
+        (
+            "messages",
+            {"messages": [*HELLO, {"role": "system", "content": [], "output_config": UPDATE["reasoning"]}]},
+            1,
+        ),
+        (
+            "messages",
+            {"messages": [*HELLO, {"role": "system", "content": "x", "output_config": UPDATE["reasoning"]}]},
+            2,
+        ),
+        ("chat", {"messages": [*HELLO, {"role": "system", "configuration_update": UPDATE}, *HELLO]}, 2),
+        ("responses", {"input": [*HELLO, {"type": "configuration_update"} | UPDATE, *HELLO]}, 2),
+    ],
+)
+def test_the_last_effort_in_the_conversation_replaces_the_requests(kind: Any, body: dict[str, Any], kept: int) -> None:
+    for field, value in (("reasoning_effort", "high"), ("reasoning_effort", "none"), ("verbosity", "low")):
+        found = planned(body | {field: value}, BOTH, kind)
+        assert found.budget == LEVELS["low"]
+        assert len(found.body.get("messages") or found.body["input"]) == kept
+        assert "configuration_update" not in str(found.body) and "output_config" not in str(found.body)
+    assert planned(body | {"thinking_budget": 3}, BOTH, kind).budget == Budget(3, 4)
+    assert planned(body | {"enable_thinking": False}, BOTH, kind).budget == Budget(0, 4)
+    wrong = [*HELLO, {"role": "system", "configuration_update": {"reasoning": {"effort": "hihg"}}}]
+    with pytest.raises(Refused, match=r"messages\[1\].configuration_update.reasoning.effort is 'hihg'"):
+        planned({"messages": wrong}, BOTH)
+
+
+TOLD = {
+    "enable_thinking": True,
+    "thinking": True,
+    "thinking_mode": "disabled",
+    "options": {"thinking_mode": "close"},
+    "reasoning_effort": "xhigh",
+    "thinking_effort": "max",
+    "low_effort": True,
+    "preserve_thinking": True,
+    "clear_thinking": False,
+    "drop_thinking": False,
+    "truncate_history_thinking": True,
+    "force_nonempty_content": True,
+    "interleaved_thinking": True,
+    "reasoning_grace": 3,
+    "tone": "terse",
+}
+
+
+@pytest.mark.parametrize("key", TOLD)
+@pytest.mark.parametrize("kind", ["chat", "responses", "messages"])
+def test_what_is_the_templates_own_is_told_to_it(kind: Any, key: str) -> None:
+    body = {TEMPLATE: {key: TOLD[key]}}
+    assert planned(body, BOTH, kind).body == planned(body, DEFAULT, kind).body == body
+
+
+def test_what_the_budget_stands_for_is_not_told_to_the_template() -> None:
+    for key in ("enable_thinking", "thinking", "reasoning"):
+        assert planned({TEMPLATE: {key: False}}, BOTH).body == {}
+    for key in ("reasoning_budget", "thinking_token_budget"):
+        assert planned({TEMPLATE: {key: 5, "tone": "terse"}}, BOTH).body == {TEMPLATE: {"tone": "terse"}}
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({}, 512),
+        ({"thinking_budget": 32}, 32),
+        ({"enable_thinking": False}, 0),
+        ({"max_tokens": 106}, 100),
+        ({"vllm_xargs": {"think_budget": 600}}, 600),
+    ],
+)
+def test_a_template_with_a_budget_is_told_the_one_that_applies(body: dict[str, Any], told: int) -> None:
+    found = planned(body | {TEMPLATE: {"thinking_budget": 512}})
+    assert (found.budget.think, found.body[TEMPLATE]) == (told, {"thinking_budget": told})
+    assert found.with_thought(9, MARKS).body[TEMPLATE] == {"thinking_budget": min(9, told)}
+    unlimited = planned({TEMPLATE: {"thinking_budget": -1}})
+    assert (unlimited.budget.think, unlimited.body) == (None, {TEMPLATE: {"thinking_budget": -1}})
+
+
+def test_a_level_tells_the_template_what_it_was_measured_with() -> None:
+    config = ServeConfiguration(Budget(16, 5), LEVELS, template={"low": {"reasoning_effort": "medium"}})
+    assert ServeConfiguration.load(config.dump()) == config
+    for kind in ("chat", "responses", "messages"):
+        told = planned({"reasoning_effort": "low"}, config, kind).body
+        assert told == {TEMPLATE: {"reasoning_effort": "medium"}}
+    own = {"reasoning_effort": "low", TEMPLATE: {"reasoning_effort": "xhigh", "tone": "terse"}}
+    assert planned(own, config).body == {TEMPLATE: own[TEMPLATE]}
+    for body in ({"reasoning_effort": "high"}, {}, {"reasoning_effort": "low", "thinking_budget": 3}):
+        assert planned(body, config).body == {}
+    assert planned({"reasoning_effort": "low"}, config, "completions").body == {"max_tokens": 13}
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"), [("chat", "reasoning_effort"), ("responses", "reasoning"), ("messages", "output_config")]
+)
+def test_gpt_oss_is_served_at_the_effort_that_it_was_measured_at(kind: Any, field: str) -> None:
+    """vLLM renders it itself, and reads the request's own field alone."""
+    config = ServeConfiguration(Budget(16, 5), LEVELS, template={"low": {"reasoning_effort": "low"}})
+    for body, word in (
+        ({}, "high"),
+        ({"reasoning_effort": "high"}, "high"),
+        ({"reasoning_effort": "low"}, "low"),
+        ({"thinking": {"type": "disabled"}}, "high"),
+        ({TEMPLATE: {"reasoning_effort": "medium"}}, "medium"),
+        ({TEMPLATE: {"reasoning_effort": "max"}}, "high"),
+    ):
+        found = plan(kind, body, config, MARKS, effort="high").body
+        assert found == {field: word if kind == "chat" else {"effort": word}}
+    assert plan("messages", {"output_config": FORMAT}, config, MARKS, effort="high").body == {
+        "output_config": FORMAT | {"effort": "high"}
+    }
+    assert plan("completions", {"max_tokens": 5}, config, MARKS, effort="high").body == {"max_tokens": 5}
+
+
+HARMLESS = [name for name in fields("harmless") if "." not in name]
+
+
+@pytest.mark.parametrize("name", fields("harmless"))
+def test_what_shows_remembers_or_phrases_a_thought_is_accepted_and_taken_out(name: str) -> None:
+    for value in ("summarized", True, False, 3, {"type": "tokens", "total": 9}):
+        found = planned(nested(name, value), BOTH)
+        assert (found.budget, found.level, found.body) == (Budget(16, 5), "default", {})
+
+
+def test_a_thought_can_be_hidden() -> None:
+    for body in (
+        {"reasoning": {"exclude": True}},
+        {"extra_body": {"google": {"thinking_config": {"include_thoughts": False}}}},
+        {"reasoning_format": "hidden"},
+    ):
+        assert planned(body).body == planned(body, kind="responses").body == {"include_reasoning": False}
+        # There is no such field there, and the thought is shown.
+        assert planned(body, kind="messages").body == {}
+        assert planned(body, kind="completions").body.keys() == {"max_tokens"}
+    assert planned({"reasoning_format": "parsed"}).body == {}
+    assert planned({"include_reasoning": "no"}).body == {"include_reasoning": False}
 
 
 def test_a_level_that_was_not_measured_is_the_nearest_or_refused() -> None:
     """The next higher one, which has at least its accuracy, as levels are chosen."""
-    assert [planned({"reasoning_effort": effort}, FREE).level for effort in ("minimal", "low", "medium", "high")] == [
-        "low",
-        "low",
-        "high",
-        "high",
-    ]
+    efforts = ("minimal", "low", "medium", "high")
+    assert [planned({"reasoning_effort": each}, FREE).level for each in efforts] == ["low", "low", "high", "high"]
     cheap = ServeConfiguration(None, {"minimal": Budget(1, 1)})
     assert planned({"reasoning_effort": "high"}, cheap).level == "minimal"
     with pytest.raises(Refused, match=r"'medium', which was not measured .*expected low, high"):
         planned({"reasoning_effort": "medium"}, NO_LEVEL)
+    # Where it is not needed, nothing is refused.
+    for config in (NO_LEVEL, DEFAULT):
+        assert planned({"reasoning_effort": "medium", "thinking_budget": 3}, config).budget == Budget(3, 5)
+        assert planned({TEMPLATE: {"reasoning_effort": "medium"}}, config).level == "default"
 
 
 @pytest.mark.parametrize(
     ("body", "path"),
     [
-        ({"think_budget": 2}, "think_budget"),
         ({"solution_budget": 2}, "solution_budget"),
         ({"solutoin_budgt": 2}, "solutoin_budgt"),
         ({"vllm_xargs": {"think_bugdet": 2}}, "vllm_xargs.think_bugdet"),
@@ -165,37 +362,90 @@ def test_a_level_that_was_not_measured_is_the_nearest_or_refused() -> None:
         ({"extra_body": {"vllm_xargs": {"think_budget": 2}}}, "extra_body.vllm_xargs.think_budget"),
         ({"extra_body": {"thinking_budget": 2}}, "extra_body.thinking_budget"),
         ({"budget_tokens": 2}, "budget_tokens"),
-        ({"max_thinking_tokens": 2}, "max_thinking_tokens"),
         ({"thinkingBudget": 2}, "thinkingBudget"),
-        ({"thinking": "off"}, "thinking"),
-        ({"thinking": {"budget": 2}}, "thinking"),
-        ({"reasoning": "low"}, "reasoning"),
-        ({"reasoning": {"efort": "low"}}, "reasoning"),
+        ({"reasoningEffort": "low"}, "reasoningEffort"),
+        ({"max-think-length": 2}, "max-think-length"),
+        ({"no_thoughts": True}, "no_thoughts"),
+        ({"thinking": {"budget": 2}}, "thinking.budget"),
+        ({"thinking": {"type": "enabled", "budgetTokens": 2}}, "thinking.budgetTokens"),
+        ({"thinking": {"limit": 2}}, "thinking.limit"),
+        ({"thinking": {"typ": "disabled"}}, "thinking.typ"),
+        ({"reasoning": {"efort": "low"}}, "reasoning.efort"),
+        ({"reasoning": {"visible": False}}, "reasoning.visible"),
         ({"reasoning_efort": "low"}, "reasoning_efort"),
         ({"nvext": {"thinking_budget": 2}}, "nvext.thinking_budget"),
-        ({"google": {"thinking_config": {"thinking_budgets": 2}}}, "google.thinking_config"),
+        ({"a": {"b": [{"c": 1}, {"d": {"thinkTokens": 2}}]}}, "a.b.1.d.thinkTokens"),
+        ({"google": {"thinking_config": {"thinking_budgets": 2}}}, "google.thinking_config.thinking_budgets"),
+        ({"generationConfig": {"thinkingConfig": {"thinkingBudget": 2}}}, "generationConfig.thinkingConfig"),
+        ({"parameters": {"thinking_budget": 2}}, "parameters.thinking_budget"),
+        ({TEMPLATE: {"think_harder": True}}, f"{TEMPLATE}.think_harder"),
     ],
 )
 @pytest.mark.parametrize("config", [FREE, DEFAULT], ids=["free", "default"])
 def test_a_budget_under_another_name_is_refused(body: dict[str, Any], path: str, config: ServeConfiguration) -> None:
-    with pytest.raises(Refused, match=f'^{path} .*"think_budget" and "solution_budget" in "vllm_xargs"'):
+    with pytest.raises(Refused, match=f'^{re.escape(path)} .*"think_budget" and "solution_budget" in "vllm_xargs"'):
         planned(body, config)
 
 
 def test_other_fields_pass() -> None:
-    """Those of OpenAI, of other servers and of extensions, and what asks for no limit."""
-    names = """messages model store metadata modalities prediction service_tier verbosity safety_identifier
-        prompt_cache_key best_of suffix reasoning_format separate_reasoning stream_reasoning include_thoughts
-        reasoning_history top_a transforms provider usage options keep_alive num_predict
-        cache_prompt resolution solution"""
-    body = {name: {"effort": 1} for name in names.split()} | {
+    """Those of OpenAI, of other servers and of extensions, and the client's own words in them."""
+    names = """model store modalities service_tier verbosity safety_identifier prompt_cache_key best_of suffix top_a
+        transforms provider usage options keep_alive num_predict cache_prompt resolution solution speed betas"""
+    body = {name: {"a": [1, {"b": "x"}]} for name in names.split()} | {
         "reasoning": None,
-        "chat_template_kwargs": {"enable_thinking": True, "preserve_thinking": False},
         "x" * 3000: 1,
+        **{name: [{"effort": 1, "thinking_budget": {"a": 2}}] for name in sorted(OPAQUE - {"messages", "input"})},
+        "output_config": FORMAT,
+        "messages": [{"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}], "reasoning": "hm"}],
     }
-    assert planned(body, FREE).body == body
+    assert planned(body, FREE).body == {key: value for key, value in body.items() if value is not None}
+    passing = {"thinking": {"type": "adaptive", "new": "word", "newer": True}}
+    assert planned(passing, FREE).body == {}
 
 
-def test_a_request_of_too_many_keys_is_refused() -> None:
+def test_a_request_is_read_in_bounds() -> None:
     with pytest.raises(Refused, match="1000"):
         planned({str(i): i for i in range(1001)})
+    deep: Any = {}
+    for _ in range(900):
+        deep = {"a": deep}
+    assert planned({"deep": deep}, FREE).level == "none"
+
+
+def names_of(model: Any) -> set[str]:
+    """The fields of a request's model: pydantic's, or a TypedDict's."""
+    if isinstance(model, types.UnionType) or typing.get_origin(model) is typing.Union:
+        return set().union(*map(names_of, typing.get_args(model)))
+    return set(getattr(model, "model_fields", None) or typing.get_type_hints(model))
+
+
+def models() -> dict[str, Any]:
+    from anthropic.types import beta, message_create_params
+    from openai.types.chat import completion_create_params
+    from openai.types.responses import response_create_params
+    from vllm.entrypoints.anthropic.protocol import AnthropicMessagesRequest
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+    from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
+
+    return {
+        "openai chat": completion_create_params.CompletionCreateParams,
+        "openai responses": response_create_params.ResponseCreateParams,
+        "anthropic": message_create_params.MessageCreateParams,
+        "anthropic beta": beta.message_create_params.MessageCreateParams,
+        "vLLM chat": ChatCompletionRequest,
+        "vLLM completions": CompletionRequest,
+        "vLLM responses": ResponsesRequest,
+        "vLLM messages": AnthropicMessagesRequest,
+    }
+
+
+@pytest.mark.skipif(
+    "vllm" not in sys.modules and not __import__("importlib.util").util.find_spec("vllm"), reason="vLLM"
+)
+def test_every_field_of_the_installed_clients_and_servers_is_known_or_sounds_like_nothing() -> None:
+    """Fails on the day that one of them adds a budget."""
+    for name, model in models().items():
+        unknown = {each for each in names_of(model) if _sounds_like_budget(each) and (each,) not in _PATHS}
+        holders = {path[0] for path in _PATHS}
+        assert unknown - holders - OPAQUE == set(), name

@@ -102,3 +102,10 @@ def test_a_missing_or_unreadable_file_names_the_command_that_makes_one(text: str
         (tmp_path / LEVELS).write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(UserError, match=MAKE):
         read_levels(tmp_path / LEVELS)
+
+
+def test_a_level_may_say_what_the_template_was_told(tmp_path: Path) -> None:
+    told = level(8, 0.5, 10.0).model_copy(update={"template": {"reasoning_effort": "low"}})
+    make_levels(levels={"low": told}).write(tmp_path / LEVELS)
+    assert read_levels(tmp_path / LEVELS).offered["template"] == {"low": {"reasoning_effort": "low"}}
+    assert make_levels().offered["template"] == {}

@@ -277,12 +277,13 @@ class Engine:
         self.is_closed = False
         self._given = tokens, size, finish, index
 
-    async def generate(self, prompt: Any, sampling_params: Any, request_id: str) -> AsyncIterator[Any]:
+    async def generate(self, prompt: Any, sampling_params: Any, request_id: str, **options: Any) -> AsyncIterator[Any]:
         self.asked.append(sampling_params)
+        self.options = options
         tokens, size, finish, index = self._given
         kind = sampling_params.output_kind
         ends = [len(tokens)] if kind is Kind.FINAL_ONLY else [*range(size, len(tokens), size), len(tokens)]
-        start = 0
+        start, given = 0, prompt.get("prompt_token_ids", list(PROMPT))
         try:
             for end in ends:
                 ids = tokens[start:end]
@@ -299,7 +300,7 @@ class Engine:
                     completion.finish_reason = finish
                 finished = completion.finish_reason is not None
                 yield SimpleNamespace(
-                    outputs=[completion], prompt_token_ids=list(PROMPT), finished=finished, prompt_logprobs=None
+                    outputs=[completion], prompt_token_ids=given, finished=finished, prompt_logprobs=None
                 )
         finally:
             self.is_closed = True
@@ -317,16 +318,21 @@ TOKENIZER = _Tokenizer()
 
 
 def counted(
-    engine: Engine, budget: Budget, kind: Kind, *, grammar: bool = False, size: int = 1
+    engine: Engine, budget: Budget, kind: Kind, *, grammar: bool = False, prompt: Any = PROMPT, **options: Any
 ) -> tuple[Count, list[Any]]:
-    """What comes out of an engine that is watched, for a request under a budget."""
-    count = Count(MARKERS, TOKENIZER, Plan("chat", {}, budget, "explicit", room=9))
+    """What comes out of an engine that is watched, for a request under a budget; `options` are of its plan."""
+    count = Count(
+        MARKERS,
+        TOKENIZER,
+        Plan(**{"kind": "chat", "body": {}, "budget": budget, "level": "explicit", "room": 9} | options),
+    )
     watch(engine)
 
     async def run() -> list[Any]:
         CURRENT.set(count)
         sampling = SamplingParams(kind, structured_outputs=grammar or None)
-        return [output async for output in engine.generate({"prompt_token_ids": list(PROMPT)}, sampling, "1")]
+        given: Any = {"prompt_token_ids": list(prompt)}
+        return [output async for output in engine.generate(given, sampling, "1", reasoning_ended=True)]
 
     return count, asyncio.run(run())
 
@@ -468,6 +474,64 @@ def test_the_engine_is_told_the_budget_and_every_end_of_text() -> None:
     free = Engine([WORD], 1, "length")
     counted(free, Budget(None, None), Kind.DELTA)
     assert (free.asked[0].extra_args, free.asked[0].stop) == (None, ())
+
+
+@pytest.mark.parametrize(
+    ("turn", "closed"),
+    [((), True), ((WORD,), True), ((START, WORD), False), ((START, WORD, END, WORD), True), ((EOS, WORD), True)],
+)
+def test_an_answer_that_the_client_began_is_solution_unless_its_thought_is_open(
+    turn: tuple[int, ...], closed: bool
+) -> None:
+    prompt = (*PROMPT, EOS, *turn)
+    engine = Engine([WORD] * 3, 1, "length")
+    counted(engine, Budget(4, 5), Kind.DELTA, prompt=prompt, continues=True)
+    assert engine.asked[0].extra_args is not None and engine.asked[0].extra_args["elastic_closed"] is closed
+
+
+@pytest.mark.parametrize("budget", [Budget(4, 5), Budget(4, None), Budget(None, None)])
+def test_a_grammar_begins_after_the_thought_also_where_that_is_hidden(budget: Budget) -> None:
+    """vLLM 0.29 says that a thought which is hidden has ended before the response begins."""
+    for body, ended in (({"include_reasoning": False}, False), ({}, budget.solution is None)):
+        engine = Engine([WORD] * 3, 1, "length")
+        counted(engine, budget, Kind.DELTA, grammar=True, body=body)
+        assert engine.options["reasoning_ended"] is ended
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "continues"),
+    [
+        ("chat", {"continue_final_message": "yes"}, True),
+        ("chat", {"messages": [{"role": "assistant", "content": "x"}]}, False),
+        ("completions", {"continue_final_message": True, "max_tokens": 9}, True),
+        ("completions", {"max_tokens": 9}, False),
+        ("responses", {"input": [{"role": "assistant", "status": "incomplete", "content": []}]}, True),
+        ("responses", {"input": [{"type": "reasoning", "status": "incomplete", "content": []}]}, False),
+        ("responses", {"input": [{"role": "user", "content": "x"}]}, False),
+        ("responses", {"input": "x"}, False),
+        ("messages", {"messages": [{"role": "assistant", "content": "x"}]}, False),
+    ],
+)
+def test_a_client_may_have_its_answer_continued(kind: Any, body: dict[str, Any], continues: bool) -> None:
+    found = plan(kind, body, DEFAULT)
+    assert found.continues is continues
+    assert ("continue_final_message" in found.body) == (continues and kind == "chat")
+
+
+@pytest.mark.parametrize("key", ["message", "delta"])
+def test_what_goes_on_with_an_answer_is_content(key: str) -> None:
+    """vLLM's parser takes what has no marks for a thought."""
+    prompt, finish = (*PROMPT, EOS), "stop"
+    count, _ = counted(Engine([WORD] * 3, 1, finish), Budget(4, 5), Kind.DELTA, prompt=prompt, continues=True)
+    reply = Reply("chat", count)
+    document = {"choices": [{"index": 0, key: {"reasoning": " is 40", "content": None}, "finish_reason": None}]}
+    assert reply.concerns(orjson.dumps(document))
+    reply.edit(document)
+    assert document["choices"][0][key] == {"reasoning": None, "content": " is 40"}
+    assert plan("chat", {"continue_final_message": True, "include_reasoning": False}, FREE).body == {
+        "continue_final_message": True,
+        "add_generation_prompt": False,
+    }
 
 
 def test_choices_of_several_prompts_are_numbered_as_openai_numbers_them() -> None:

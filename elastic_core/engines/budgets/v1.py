@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
 
-from elastic_core.engines.budgets.parameters import budget_of, marks_of, validate
+from elastic_core.engines.budgets.parameters import CLOSED, budget_of, marks_of, validate
 from elastic_core.engines.budgets.processor import Progress, Schedule, force
 
 
@@ -36,7 +36,9 @@ class SeparateBudgets(LogitsProcessor):
             if budget is None:
                 schedule.remove(index)
                 continue
-            schedule.add(index, Progress.of(budget, self._marks, prompt or ()), output)
+            closed = sampling.extra_args.get(CLOSED)  # Who has the request knows whether it continues an answer.
+            known = Progress(budget, self._marks, 0 if closed else None)
+            schedule.add(index, Progress.of(budget, self._marks, prompt or ()) if closed is None else known, output)
         for one, other, direction in batch_update.moved:
             if direction is MoveDirectionality.SWAP:
                 schedule.swap(one, other)

@@ -1,0 +1,98 @@
+"""Keys, errors and CORS headers of the server, with vLLM's own application and no engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from elastic_core.serving.requests import VARIABLE
+from tests.unit.test_serving_requests import DEFAULT, Engine
+
+pytest.importorskip("vllm")
+KEY, PAGE = "secret", "https://page.example"
+CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"
+
+
+@pytest.fixture(scope="module")
+def app() -> Iterator[Any]:
+    from vllm.entrypoints.cli.serve import cmd_init
+    from vllm.entrypoints.launchers.app import build_app
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    middleware = "elastic_core.serving.middleware.Budgets"
+    arguments = ["--api-key", KEY, "--middleware", middleware, "--allowed-origins", f'["{PAGE}"]']
+    parser = cmd_init()[0].subparser_init(FlexibleArgumentParser().add_subparsers())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, DEFAULT.dump())
+        found = build_app(parser.parse_args(arguments), ("generate",))
+        found.state.engine_client = Engine([], 1, None)
+        yield found
+
+
+def asked(app: Any, path: str, headers: dict[str, str], body: Any = None, method: str = "POST") -> httpx.Response:
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+            return await client.request(method, path, headers={"Origin": PAGE, **headers}, json=body)
+
+    return asyncio.run(ask())
+
+
+BEARER = {"Authorization": f"Bearer {KEY}"}
+WRONG = {"thinking": {"budget": 3}}
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        (BEARER, 400),
+        ({"x-api-key": KEY}, 400),
+        ({"api-key": KEY}, 400),
+        ({"x-goog-api-key": KEY}, 400),
+        ({"x-api-key": "wrong"}, 401),
+        ({"x-api-key": KEY, "Authorization": "Bearer wrong"}, 401),
+        ({"x-api-key": "wrong"} | BEARER, 400),
+        ({"authorization-key": KEY}, 401),
+        ({}, 401),
+    ],
+)
+@pytest.mark.parametrize("path", [CHAT, MESSAGES])
+def test_a_key_is_read_from_every_sdks_header_unless_there_is_the_usual_one(
+    app: Any, path: str, headers: dict[str, str], status: int
+) -> None:
+    assert asked(app, path, headers, WRONG).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "body", "status", "kind", "sentence"),
+    [
+        (MESSAGES, BEARER, WRONG, 400, "invalid_request_error", "thinking.budget sets no budget"),
+        (MESSAGES, BEARER, {"messages": 3}, 400, "invalid_request_error", "messages"),
+        (MESSAGES, {}, WRONG, 401, "authentication_error", "Unauthorized"),
+        (f"{MESSAGES}/batches", BEARER, WRONG, 404, "not_found_error", "no budgets are kept at /v1/messages/batches"),
+        (CHAT, BEARER, WRONG, 400, "Bad Request", "thinking.budget sets no budget"),
+        (CHAT, {}, WRONG, 401, "authentication_error", "Unauthorized"),
+        ("/v1/embeddings", BEARER, WRONG, 404, "NotFoundError", "no budgets are kept at /v1/embeddings"),
+    ],
+)
+def test_an_error_has_the_shape_of_its_api_and_cors_headers(
+    app: Any, path: str, headers: dict[str, str], body: Any, status: int, kind: str, sentence: str
+) -> None:
+    answer = asked(app, path, headers, body)
+    document = answer.json()
+    assert answer.status_code == status and answer.headers["Access-Control-Allow-Origin"] == PAGE
+    assert document["error"]["type"] == kind and sentence in document["error"]["message"]
+    assert document.keys() == ({"type", "error"} if path.startswith(MESSAGES) else {"error"})
+    foreign = asked(app, path, headers | {"Origin": "https://else.example"}, body)
+    assert "Access-Control-Allow-Origin" not in foreign.headers
+
+
+def test_a_browser_may_ask_for_leave_to_send_a_key(app: Any) -> None:
+    wanted = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-api-key"}
+    answer = asked(app, MESSAGES, wanted, method="OPTIONS")
+    assert answer.status_code == 200 and answer.headers["Access-Control-Allow-Origin"] == PAGE
+    assert "x-api-key" in answer.headers["Access-Control-Allow-Headers"]
