@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 
 _ASSETS = {".js", ".css", ".j2", ".mplstyle", ".csv"}
 """Of reports, beside their code: scripts, styles, templates and published numbers."""
-_NOT_WRITING = ("elastic_core.rewards", "tasks.records.prefect_artifacts", "tasks.data", "tasks.records.mlflow_tracker")
+_NOT_WRITING = (
+    *("elastic_core.rewards", "elastic_core.rewards.as_published", "tasks.data"),
+    *("tasks.records.prefect_artifacts", "tasks.records.mlflow_tracker"),
+)
 """What grades, what builds data and what records runs has no part in how a report is written."""
 _SAMPLING = {"temperature", "top_p", "seed", "sharing", "max_response_tokens", "logprobs"}
 """Settings of a sweep that a sample depends on."""
