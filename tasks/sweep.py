@@ -158,7 +158,7 @@ class Sweep:
         problems = {name: {problem.id: problem for problem in given} for name, given in built.items()}
         lacking = lacks_published(problems)
         if count := self.store.scan().filter(lacking).select(pl.len()).collect().item():
-            with progress("grading as published", count, "rows") as shown:
+            with progress("grade-as-published", count, "rows") as shown:
                 regrade(
                     self.store, problems, lambda rows: shown.reach(shown.done + rows), as_published=True, only=lacking
                 )
