@@ -1,5 +1,6 @@
 """A finished table graded once more."""
 
+import re
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -248,12 +249,15 @@ def test_a_sweep_grades_what_was_drawn_without(
 ) -> None:
     Sweep = pytest.importorskip("tasks.sweep", exc_type=ImportError).Sweep  # It needs Prefect.
     shown = SimpleNamespace(done=0, reach=lambda done: setattr(shown, "done", done))
-    monkeypatch.setattr("tasks.sweep.progress", lambda *_: nullcontext(shown))  # Prefect has a server of its own.
+    names = []
+    # Prefect has a server of its own.
+    monkeypatch.setattr("tasks.sweep.progress", lambda name, *_: nullcontext(names.append(name) or shown))
     sweep = Sweep(Stage(mixed.directory, "smoke", "sweep", {}, grading), mixed, *[None] * 4)
     with mixed.writing(MANIFEST):
         sweep.grade_earlier({name: [*given.values()] for name, given in BOTH.items()})
     assert mixed.read()["published_score"].to_list() == (EXPECTED if grading else [None] * 14)
     assert shown.done == (10 if grading else 0)
+    assert all(re.fullmatch("[a-z0-9-]+", name) for name in names), "a key of Prefect's artifacts"
 
 
 def test_regrade_as_published_tells_how_many_differ(tmp_path: Path, data: Path) -> None:
