@@ -261,8 +261,7 @@ class ReportFigure:
 @dataclass(frozen=True)
 class Setting:
     """What to set in production for tasks like a benchmark's: a budget for `elastic serve --budget`, or the reason why
-    none is advised and what to do `instead`; how far below what it may be, and the numbers behind it, in words. So many
-    problems, about, would decide on the nearest budget (`needed`); None where no number would."""
+    none is advised and what to do `instead`; how far below what it may be, and the numbers behind it, in words."""
 
     benchmark: str
     model: str
@@ -271,7 +270,6 @@ class Setting:
     budget: Budget | None = None
     reason: str = ""
     instead: str = ""
-    needed: int | None = None
     unlimited: str = "unlimited thinking"
 
 

@@ -268,9 +268,8 @@ def to_set(settings: Sequence[Setting]) -> str:
     unlimited = texts.pop() if len(texts) == 1 else "thinking without a budget, some of which was cut"
     near = f"within {margin} of {unlimited}"
     if not known:
-        places = {
-            one: listed([each.benchmark for each in measured if each.reason == one]) for one in _reasons(measured)
-        }
+        reasons = dict.fromkeys(each.reason for each in measured)
+        places = {one: listed([each.benchmark for each in measured if each.reason == one]) for one in reasons}
         why = "; ".join(f"on {benchmarks}, {one}" if len(places) > 1 else one for one, benchmarks in places.items())
         return f"No token budget of {model} is advised: {why}. {_instead(measured)}"
     if len(known) > MAX_NAMED or len(settings) > MAX_NAMED:
@@ -281,10 +280,6 @@ def to_set(settings: Sequence[Setting]) -> str:
     lost = f"at most {margin} below {unlimited}"
     others = [each for each in measured if each.budget is None]
     return f"Serve {model} with a token budget of {named}, which keeps it {lost}{rest}. {_instead(others)}".rstrip()
-
-
-def _reasons(settings: Iterable[Setting]) -> list[str]:
-    return list(dict.fromkeys(each.reason for each in settings))
 
 
 def _instead(settings: Sequence[Setting]) -> str:
@@ -315,9 +310,8 @@ def settings(
             reason = str(row).replace("the margin", points).replace("unlimited thinking", unlimited)
             near = next(undecided.filter(benchmark=benchmark).iter_rows(named=True), None)
             instead = "leave thinking unlimited" if near is None else _nearest(near)
-            needed = None if near is None or near["problems_needed"] is None else int(near["problems_needed"])
             told = f"no budget is advised: {reason}; {instead}"
-            found.append(Setting(benchmark, model, points, told, None, reason, instead, needed, unlimited))
+            found.append(Setting(benchmark, model, points, told, None, reason, instead, unlimited))
             continue
         cell = summary.filter([pl.col(name).eq_missing(pl.lit(row[name])) for name in CELL]).row(0, named=True)
         budget = Budget(row["think_budget"], row["solution_budget"])
