@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from transfer_queue.metadata import KVBatchMeta
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
@@ -104,7 +105,8 @@ def test_a_step_has_its_updates_however_many_rows_a_problem_has(
 
     monkeypatch.setattr(PPOTrainer, "_update_actor", update)
     before = trainer.config.copy()
-    trainer._update_actor(range(padded), {})
+    rows = KVBatchMeta(keys=[str(row) for row in range(padded)], tags=[{}] * padded)
+    trainer._update_actor(rows, {})
     assert seen == [mini_batch] and trainer.config == before
 
 

@@ -152,7 +152,7 @@ def _same(same: Callable[..., bool], truth: CodeTruth, given: Any, expected: Any
     )
 
 
-def _print(sandbox: Sandbox, test: CodeTest, deadline: float, may_fail: bool) -> bytes:
+def _print(sandbox: Sandbox, test: CodeTest, deadline: float, may_fail: bool = False) -> bytes:
     """What the program prints for a test's input."""
     with _file(test.input.encode("utf-8", "surrogatepass")) as source, _file() as target:
         sandbox.send_descriptors([source, target], deadline)
