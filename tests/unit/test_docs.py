@@ -21,7 +21,7 @@ from flows import presets
 from flows.commands import run as entrance
 from flows.commands.cli import cli
 from flows.commands.options import changes_of
-from tests.documents import DOCUMENTS, REPOSITORY, commands, strategy_shown
+from tests.documents import DOCUMENTS, REPOSITORY, commands, page, strategy_shown
 from tests.scripted import ScriptedEngine
 from tests.unit.test_strategies import END, MARKERS, PROMPT, WORD
 
@@ -60,8 +60,8 @@ def example_cells(run: str = ".") -> list[dict[str, Any]]:
     return [cell | {"text": "{:.1f} [{:.1f}, {:.1f}]".format(*(100 * cell[end] for end in ends))} for cell in cells]
 
 
-def readme() -> str:
-    return " ".join((REPOSITORY / "README.md").read_text().split())
+def results() -> str:
+    return " ".join(page("results").read_text().split())
 
 
 def test_the_page_of_the_word_problems_has_every_cell_under_separate_budgeting() -> None:
@@ -71,9 +71,9 @@ def test_the_page_of_the_word_problems_has_every_cell_under_separate_budgeting()
     assert all(cell["text"] in text for cell in measured)
 
 
-def test_the_readme_says_wherever_training_lowers_accuracy_beyond_doubt_and_where_thinking_does() -> None:
-    (lowered,) = re.findall(r"- \*\*Where training lowers a number\*\*.*?(?= - )", readme())
-    (hurt,) = re.findall(r"- \*\*More thinking can hurt\.\*\*.*?(?= - )", readme())
+def test_the_results_say_wherever_training_lowers_accuracy_beyond_doubt_and_where_thinking_does() -> None:
+    (lowered,) = re.findall(r"- \*\*Where training lowers a number\*\*.*?(?= - )", results())
+    (hurt,) = re.findall(r"- \*\*More thinking can hurt\.\*\*.*?(?= - )", results())
     cells = {tuple(cell[name] for name in ("model", *PLACE)): cell for cell in example_cells()}
     fallen = [key[1:] for key, cell in cells.items() if cells["base", *key[1:]]["ci_low"] > cell["ci_high"]]
     assert {key[1] for key in fallen} == {"reasonflux_zero"}

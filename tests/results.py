@@ -1,9 +1,9 @@
-"""The section "What came out" of README.md, from the scores that this repository ships.
+"""docs/results.md and the results in README.md, from the scores that this repository ships.
 
-    python -m tests.readme          # prints it, every number computed anew
-    python -m tests.readme --write  # and puts it into README.md
+    python -m tests.results          # print them, every number computed anew
+    python -m tests.results --write  # and put them into the two files
 
-Its words are in `tests/readme.md`, with a name for each number.
+Their words are in `tests/results.md` and `tests/readme.md`, with a name for each number.
 
 `reports/example/scores.parquet` has a row for every response of the embedded run, without its text; `keep` makes it of
 a run's table. `tests/experiments/credit/` has the counts of docs/credit.md. Of SmolLM2's run there are the cells, in
@@ -40,10 +40,10 @@ from reports.verdict import brief
 from tests.experiments import credit
 
 ROOT = Path(__file__).parents[1]
-README, EXAMPLE = ROOT / "README.md", ROOT / "reports" / "example"
-TEXT = Path(__file__).with_suffix(".md")
+README, PAGE, EXAMPLE = ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "reports" / "example"
+TEXTS = {PAGE: Path(__file__).with_suffix(".md"), README: Path(__file__).with_name("readme.md")}
 SCORES, WORDS = EXAMPLE / "scores.parquet", EXAMPLE / "smollm2-words" / "summary.json"
-TITLE, NEXT = "## What came out\n", "## Go on\n"
+TITLE, NEXT = "## Results\n", "## Read on\n"
 EASY, HARD = "miniature-easy", "miniature-hard"
 BUDGETS = (0, 16, 32, 48, 64, 96, 128, 192)
 STAR = 48
@@ -159,7 +159,9 @@ def words() -> dict[str, str]:
         for strategy, how in {"separate": "t and s apart", "vanilla": "cut off at t + s (vanilla)"}.items():
             of = (anytime[f"words-{level}", strategy, model] for model in models)
             ends = (between(*(each[f"anytime{end}"] for end in ("", "_low", "_high"))) for each in of)
+            ends = list(ends)
             lines.append((f"{level}, {how}", *ends))
+            found |= {f"words_{strategy}_{level}_{model}": end for model, end in zip(models, ends, strict=True)}
             for t in (32, 64):
                 cell = cells[f"words-{level}", strategy, t, "trained"]
                 found[f"{level}_{strategy}_{t}"] = f"{100 * cell['avg_at_k']:.1f}"
@@ -173,11 +175,11 @@ def words() -> dict[str, str]:
 
 
 def fill(text: str) -> str:
-    """The text filled to the width of README; tables, quotations and pictures as they are."""
+    """The text filled to the width of the page; headings, tables, quotations and pictures as they are."""
     done: list[str] = []
     for block in re.split(r"\n(?=\n|- )", text):
         part = block.strip("\n")
-        if not part.startswith(("|", "!", ">")):
+        if not part.startswith(("#", "|", "!", ">")):
             indent = "  " if part.startswith("- ") else ""
             part = textwrap.fill(" ".join(part.split()), WIDTH, subsequent_indent=indent, **AS_ONE)
         done.append("\n" * block.startswith("\n") + part)
@@ -196,7 +198,8 @@ def many_budgets() -> dict[str, str]:
     return {"over": between(over["difference"], over["low"], over["high"], "+.1f"), "star": signed(star)}
 
 
-def section(run: Embedded) -> str:
+def texts(run: Embedded) -> dict[Path, str]:
+    """The page, and the part of README, by their files."""
     levels, many = {"hard": HARD, "easy": EASY}, many_budgets()
     at, together = run.accuracy, run.together()
     tight = [t for t in BUDGETS if t <= 96]
@@ -261,26 +264,27 @@ def section(run: Embedded) -> str:
         "guided_early": at(HARD, "trained", TEMPLATES, 64),
         "unguided_early": at(HARD, "trained", "separate", 64),
     }
-    return fill(TEXT.read_text().strip().format(**found))
+    return {file: fill(text.read_text().strip().format(**found)) for file, text in TEXTS.items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="put it into README.md, and the cells into summary.json")
+    parser.add_argument("--write", action="store_true", help="put them into their files, cells into summary.json")
     parser.add_argument("--keep", type=Path, metavar="TABLE", help="take the rows from this table of the embedded run")
     arguments = parser.parse_args()
     if arguments.keep:
         keep(arguments.keep)
     run = Embedded()
-    text = section(run)
+    made = texts(run)
     if arguments.write:
+        PAGE.write_text(made[PAGE] + "\n")
         before, _, rest = README.read_text().partition(TITLE)
-        README.write_text(f"{before}{TITLE}\n{text}\n\n{NEXT}{rest.partition(NEXT)[2]}")
+        README.write_text(f"{before}{TITLE}\n{made[README]}\n\n{NEXT}{rest.partition(NEXT)[2]}")
         found = run.found
         write_summary_json(
             found.summary, found.anytime, ReportSources(found.rows.lazy()).ratings, EXAMPLE / "summary.json"
         )
-    print(text)
+    print(*made.values(), sep="\n\n")
 
 
 if __name__ == "__main__":
