@@ -18,7 +18,7 @@ export TORCH_INDEX
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo words up doctor gpu test lint unit integration pins base bench chaos rehearse nightly lock clean
+.PHONY: help install demo words up doctor gpu test lint unit integration pins base bench chaos rehearse nightly docs lock clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -96,11 +96,19 @@ rehearse: install | runs/models/smollm2-135m ## Rehearse every preset on this CP
 	done; exit $${failed:-0}
 
 nightly: INSTALL_FOR = for-tests
-nightly: install ## make chaos, pins, base, rehearse and the bench of coverage, which make test leaves out; hours. Add its last line to docs/operate.md
+nightly: install ## make docs, chaos, pins, base, rehearse and the bench of coverage, which make test leaves out; hours. Add its last line to docs/operate.md
 	@began=$$(date +%s); result=passed; \
-	for part in chaos pins base rehearse "bench BENCH=coverage"; do $(MAKE) --no-print-directory $$part || result=failed; done; \
+	for part in docs chaos pins base rehearse "bench BENCH=coverage"; do $(MAKE) --no-print-directory $$part || result=failed; done; \
 	echo "| $$(date -u +%F) | $$(git rev-parse --short HEAD) | $$((($$(date +%s) - began) / 60)) min | $$result |"; \
 	[ $$result = passed ]
+
+# Of the files that git knows, so that links to code and pictures are checked too.
+docs: ## Build the site of docs/ into runs/docs/site; a link that leads nowhere is an error
+	@rm -rf runs/docs/source && mkdir -p runs/docs/source
+	@git ls-files -z '*.md' docs reports/example elastic_core flows LICENSE CITATION.cff | xargs -0 tar c | tar x -C runs/docs/source
+	@test -d runs/docs/venv || { $(PYTHON) -m venv runs/docs/venv && runs/docs/venv/bin/pip install --quiet mkdocs-material==9.8.2; }
+	@NO_MKDOCS_2_WARNING=1 runs/docs/venv/bin/mkdocs build --quiet --strict -f infra/mkdocs.yml
+	@echo runs/docs/site/index.html
 
 lock: install ## Renew infra/requirements from pyproject.toml; LOCK_ARGS=--upgrade moves every pin; then make pins
 	$(BIN)/python infra/lock.py $(LOCK_ARGS)

@@ -52,6 +52,11 @@ def test_links_between_documents_lead_somewhere() -> None:
             assert (document.parent / target).exists(), f"{document.name}: {target}"
 
 
+def test_the_site_has_every_page() -> None:
+    nav = (REPOSITORY / "infra" / "mkdocs.yml").read_text()
+    assert [page.name for page in (REPOSITORY / "docs").glob("*.md") if f": docs/{page.name}\n" not in nav] == []
+
+
 def example_cells(run: str = ".") -> list[dict[str, Any]]:
     """The cells of the embedded run, or of another one that documents tell of, `text` as they write them:
     "12.3 [10.1, 14.5]"."""
