@@ -88,7 +88,7 @@ class Cards:
         """What the finished sweep calls the model."""
         weights = self.fingerprint(model)
         names = [name for name, found in self.stage.inputs["models"].items() if found == weights]
-        return names[0] if names and self.stage.marker.exists() else None
+        return names[0] if names and self.stage.is_done else None
 
 
 def measured_models(rows: pl.LazyFrame) -> list[str]:

@@ -44,13 +44,12 @@ def costs(run: FlowRun) -> Iterator[str]:
     """Cells, an upper bound of tokens with and without sharing, time and disk space of what is still missing. What is
     measured comes first: loading the tokenizers, which the rest needs, takes seconds. Raises UserError when the sweep
     could not be run, or its data or models are not there yet."""
-    inputs = run.inputs
-    inputs.data.require_built()
-    benchmarks = ", ".join(f"{name} ({len(problems)} problems)" for name, problems in inputs.problems.items())
-    yield f"{benchmarks} × {samples_text(inputs.sweep.request['samples'])}"
+    run.require_data()
+    benchmarks = ", ".join(f"{name} ({len(problems)} problems)" for name, problems in run.problems.items())
+    yield f"{benchmarks} × {samples_text(run.sweep.request['samples'])}"
     from tasks.sweep import Sweep
 
-    given = inputs.sweep, run.settings.engine, inputs.checkpoints, inputs.problems, inputs.templates, inputs.endpoints
+    given = run.sweep, run.settings.engine, run.checkpoints, run.problems, run.templates, run.endpoints
     asked = Sweep.of(*given)
     request = asked.stage.request
     own = request.get("strategies_of", {})
@@ -90,10 +89,9 @@ def costs(run: FlowRun) -> Iterator[str]:
 def status(run: FlowRun) -> str:
     """Rows per cell, of those asked for. It does not check which fit their model's context: loading the tokenizers
     would take longer than all the rest. Raises UserError when the sweep's data or models are not there yet."""
-    inputs = run.inputs
-    inputs.data.require_built()
-    stage, problems = inputs.sweep, {name: [problem.id for problem in given] for name, given in inputs.problems.items()}
-    samples, store = stage.request["samples"], sweep_table(stage, run.settings.engine, inputs.endpoints)
+    run.require_data()
+    stage, problems = run.sweep, {name: [problem.id for problem in given] for name, given in run.problems.items()}
+    samples, store = stage.request["samples"], sweep_table(stage, run.settings.engine, run.endpoints)
     finished = store.finished().filter(rows_of(problems) & within(samples))
     counts = {tuple(row[:-1]): row[-1] for row in finished.group_by(CELL).len().iter_rows()}
     whole = whole_samples(finished, {name: len(ids) for name, ids in problems.items()}).rows

@@ -1,1 +1,1 @@
-"""What a flow runs with: settings, inputs, environment."""
+"""What a flow runs with: settings, stages, environment."""
