@@ -31,7 +31,7 @@ from elastic_core.rewards.codeforces import split_id, standings
 from elastic_core.rewards.codeforces.standings import load
 from elastic_core.statistics.cost import CostModel
 from elastic_core.sweep.cost import Throughput, throughput_file
-from elastic_core.sweep.store import Manifest
+from elastic_core.sweep.table import Manifest
 from elastic_core.system.fingerprint import HashCache, hash_files, model_fingerprint
 from elastic_core.trajectory import BUDGET, KEY
 from reports.content import ReportParameters, ReportSources, Training

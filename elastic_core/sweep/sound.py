@@ -22,7 +22,7 @@ from elastic_core.statistics.cost import with_work
 from elastic_core.strategies import STRATEGIES, Strategy
 from elastic_core.strategies.rules import Rules
 from elastic_core.sweep.grid import SWAP
-from elastic_core.sweep.store import Manifest
+from elastic_core.sweep.table import Manifest
 from elastic_core.trajectory import BUDGET, CELL, KEY, SolutionFinish
 
 Problems = Mapping[tuple[str, str], Problem]  # By benchmark and id.

@@ -23,8 +23,7 @@ from elastic_core.sweep.models import Prompts, SweepModel, cells_of
 from elastic_core.sweep.rows import gradable, regrade
 from elastic_core.sweep.sound import whole_samples
 from elastic_core.sweep.stopping import beyond_reach, projection, reach, widest
-from elastic_core.sweep.store import MANIFEST
-from elastic_core.sweep.table import SweepTable
+from elastic_core.sweep.table import MANIFEST, SweepTable
 from elastic_core.system.files import write_text
 from elastic_core.trajectory import CELL
 from flows.runtime.run import FlowRun

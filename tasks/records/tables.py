@@ -19,8 +19,7 @@ from elastic_core.engines.parameters import EngineParameters, vllm_version
 from elastic_core.errors import UserError, nearest
 from elastic_core.sweep.grid import build_cells, first_ids, rows_of
 from elastic_core.sweep.sound import Problems, checked_rows, repeated_texts, whole_samples
-from elastic_core.sweep.store import Manifest, ManifestMismatch
-from elastic_core.sweep.table import SweepTable, with_stores
+from elastic_core.sweep.table import Manifest, ManifestMismatch, SweepTable, with_stores
 from elastic_core.system.fingerprint import hash_files
 from reports.content import Asked
 from tasks.records.stage_directory import INPUTS, STORES, TABLE, Stage

@@ -14,7 +14,7 @@ from prefect.testing.utilities import prefect_test_harness
 from elastic_core.data.problems import VERL_SCHEMA
 from elastic_core.rewards.codeforces import SAMPLE_TESTS_NOTE
 from elastic_core.rewards.codeforces.standings import API_VARIABLE
-from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.sweep.table import Manifest, TrajectoryStore
 from elastic_core.system.fingerprint import hash_files
 from flows import sweep as sweep_flow
 from flows.commands import sweeps

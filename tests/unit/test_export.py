@@ -14,7 +14,7 @@ from elastic_core.errors import UserError
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.models.files import licence
 from elastic_core.serving.levels import LEVELS, read_levels
-from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.sweep.table import Manifest, TrajectoryStore
 from elastic_core.system.fingerprint import model_fingerprint
 from elastic_core.training import model_card
 from elastic_core.training.model_card import TrainingRecord

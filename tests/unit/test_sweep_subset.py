@@ -15,7 +15,7 @@ from elastic_core.data.problems import Problem
 from elastic_core.data.registry import REGISTRY
 from elastic_core.sweep.grid import build_cells, first_ids, first_problems, rows_of
 from elastic_core.sweep.plan import plan_sweep
-from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.table import TrajectoryStore
 from elastic_core.trajectory import KEY, SCHEMA
 from flows import presets
 from flows.runtime.run import FlowRun

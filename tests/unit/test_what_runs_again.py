@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from elastic_core.data.build import build
-from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.sweep.table import Manifest, TrajectoryStore
 from elastic_core.system import fingerprint
 from flows import presets
 from flows.commands.run import finished
