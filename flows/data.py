@@ -24,6 +24,6 @@ prepare_data = for_deployments(run_prepare_data)
 
 
 def build_if_missing(run: FlowRun) -> None:
-    """For a flow that needs data, as a flow run of its own."""
+    """Build the data where it is missing, in a separate flow run."""
     if not run.data.is_done:
         run_prepare_data(run)

@@ -39,7 +39,7 @@ sweep = for_deployments(run_sweep)
 
 
 def conclusion(run: FlowRun) -> str:
-    """What a finished sweep ends with: the cards of its models are written, and they are compared."""
+    """Write the cards of a finished sweep's models, and return their comparison."""
     run.cards.write_all(run.checkpoints.values(), run.tracker)
     return render_comparison(seeds_as_one(measured_cells(run)))
 
@@ -64,7 +64,7 @@ def measured_cells(run: FlowRun) -> pl.DataFrame:
 
 @flow(name="report", flow_run_name="{run.settings.preset} report", validate_parameters=False)
 def run_report(run: FlowRun) -> Path:
-    """Build the report of a finished sweep; returns the path of report.md, beside which all else lies."""
+    """Build the report of a finished sweep; returns the path of report.md, in the directory of all its files."""
     if not run.sweep.is_done:
         raise UserError(f"no finished sweep at {run.sweep.directory}; run first: {run.command('sweep')}")
     rated = BENCHMARK in run.settings.data.benchmarks

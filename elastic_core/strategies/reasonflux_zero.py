@@ -169,8 +169,8 @@ class _Conversation:
             self.ask(request)
         limit = REPLY_TOKENS if self.left is None else min(REPLY_TOKENS, self.left)
         if self.interpreter and role == NAVIGATOR:
-            # The reply is drawn whole and cut afterwards: the tokens of a text depend on how it goes on, and the first
-            # ones must be the same under every budget.
+            # The reply is sampled to its end and cut afterwards: the tokens of a text depend on how it goes on, and the
+            # first ones must be the same under every budget.
             self.draft.turn(TRANSLATED)
             prefix, end = self.interpreter.prefix, self.interpreter.end_of_text
             drawn = yield Generate(prefix, REPLY_TOKENS, end, self.sampling, NAVIGATOR)

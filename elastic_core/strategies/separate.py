@@ -1,4 +1,4 @@
-"""Separate budgeting (Elastic Reasoning, section 3.2): thinking gets t tokens, the solution its own s."""
+"""Separate budgeting (Elastic Reasoning, section 3.2): thinking gets t tokens, the solution s."""
 
 from collections.abc import Generator
 from dataclasses import replace

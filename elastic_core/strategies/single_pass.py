@@ -18,7 +18,7 @@ MAX_CAP = 8192  # Tokens that L1-Max may use in its authors' evaluation, whateve
 
 
 def single_pass(cap: Callable[[Budget], int | None]) -> Decode:
-    """At most `cap` tokens in one go; thinking and solution are told apart at the first think-end."""
+    """At most `cap` tokens in one go; the first think-end separates thinking from solution."""
 
     def decode(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
         draft, limit = Draft(prompt_ids, sampling.logprobs), cap(budget)

@@ -1,5 +1,5 @@
-"""What a sweep measures: its cells (which strategy runs under which budget, for which model), which of a benchmark's
-problems, and how many samples of each.
+"""The grid of a sweep: its cells (a strategy under a budget, for a model), the problems of each benchmark, and the
+samples per problem.
 
 Problems are taken in the order of a hash of their names, independent of the sweep's seed and of results. So a smaller
 number of problems is a subset of a larger one, and raising the number keeps the rows there are.
@@ -84,7 +84,7 @@ def build_cells(
     instead of ending the sweep, and their draws contain those of smaller budgets.
 
     Args:
-        strategies_of: of models with strategies of their own, by name; a training's are also its seeds'.
+        strategies_of: of models that differ from the others, by name; a training's are also its seeds'.
 
     Raises:
         ValueError: on an unknown strategy, a budget that a strategy refuses, a repeated entry or an empty list.
@@ -134,8 +134,8 @@ def _possible(model: str, strategies: Sequence[str]) -> list[str]:
 
 
 def _size(cell: Cell) -> tuple[bool, float, float, float, bool]:
-    """Of equal budgets, a strategy with one request comes first: its draw holds what others draw in several. One that
-    probes comes after all budgets: most of its probes are their answers, and are drawn side by side."""
+    """Sort key: larger budgets first. Among equal ones a strategy with one request comes first: its tokens hold those
+    that others sample in several. One that probes comes after all budgets: most of its probes are their answers."""
     think, solution = (inf if limit is None else limit for limit in (cell.budget.think, cell.budget.solution))
     strategy = STRATEGIES[cell.strategy]
     return strategy.reads is None, think + solution, think, solution, strategy.roles == ("policy",)

@@ -36,7 +36,7 @@ class Prompts:
 
     def __init__(self, tokenizer: Any, strategies: Mapping[str, Strategy] = STRATEGIES) -> None:
         self.strategies = strategies
-        # A copy, because the writer's thread decodes with the tokenizer meanwhile.
+        # A copy, because the writer's thread decodes with the tokenizer at the same time.
         self._tokenizer = copy.deepcopy(tokenizer)
         self._known: dict[str, tuple[int, ...]] = {}
 

@@ -86,7 +86,7 @@ class TableLocked(UserError):
 
 
 class DuplicateKey(RuntimeError):
-    """A row came whose key the table has: a defect of the caller."""
+    """A key came a second time: a defect of the caller."""
 
 
 class TrajectoryStore:
@@ -195,10 +195,10 @@ def _keys_of(rows: pl.DataFrame, shard: str) -> pl.DataFrame:
 
 
 class SweepTable:
-    """A directory whose manifest names the stores; one that names none is a store itself."""
+    """A directory with a manifest that names the stores; one that names none is a store itself."""
 
     def __init__(self, directory: Path, added: Manifest | None = None) -> None:
-        """Joins the manifest of what a sweep is about to write (`with_stores`) to the table's; None to read. Raises
+        """Join the manifest of a sweep that is about to write (`with_stores`) with the table's; None to read. Raises
         ManifestMismatch when the table's rows were made from something else, or its manifest is broken, and
         FileNotFoundError without any."""
         self.directory = directory
@@ -224,10 +224,10 @@ class SweepTable:
 
     @contextmanager
     def writing(self, wait_seconds: float = 0) -> Iterator[None]:
-        """`TrajectoryStore.writing` for all stores at once."""
+        """`TrajectoryStore.writing` for all stores together."""
         with ExitStack() as stack:
             stack.enter_context(locked(self.directory, wait_seconds))
-            self._open(self.manifest)  # Another sweep may have added models meanwhile.
+            self._open(self.manifest)  # Another sweep may have added models since.
             # Sorted, so that two sweeps with stores in common cannot deadlock.
             for place, store in sorted(self._stores.items()):
                 stack.enter_context(store.writing(self._manifest_of(place), wait_seconds))
@@ -266,7 +266,7 @@ class SweepTable:
         }
 
     def _joined(self, read: Callable[[TrajectoryStore], pl.LazyFrame]) -> pl.LazyFrame:
-        """What is read of all stores, under the names of their models."""
+        """Rows of all stores, under the names of their models."""
         found = []
         for name, parts in self.manifest.stores.items():
             for rows in (read(self._stores[place]) for place in parts.values()):
@@ -293,12 +293,12 @@ class SweepTable:
         )
 
 
-Table = TrajectoryStore | SweepTable  # Where rows of a sweep go to and come from.
+Table = TrajectoryStore | SweepTable  # Both hold rows of a sweep.
 
 
 def with_stores(manifest: Manifest, models: Sequence[str], table: Path, stores: Path) -> Manifest:
     """The manifest of a table's directory with a store, below `stores`, for each model (such as "A>B") on each
-    benchmark. A strategy with thought templates has its own, because other templates make other rows."""
+    benchmark. A strategy with thought templates has a further one, because other templates make other rows."""
     parts = [(name, strategy) for name in manifest.benchmarks for strategy in (None, *manifest.templates)]
     settings = {name: value for name, value in manifest.settings.items() if name not in _NOT_OF_A_STORE}
     root = os.path.relpath(stores, table)

@@ -1,1 +1,1 @@
-"""What a flow runs with: settings, stages, environment."""
+"""The inputs of a flow: settings, stages, environment."""

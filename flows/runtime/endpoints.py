@@ -1,5 +1,5 @@
-"""Models behind servers: which of a sweep's models they are, and what each server says of itself. Servers are asked at
-the start of a run and remembered, so that a sweep that is done, its report and its status need no server."""
+"""Models behind servers: which of a sweep's models they are, and what each server says of itself. Servers are queried
+at the start of a run and remembered, so that a sweep that is done, its report and its status need no server."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def endpoints_of(places: Mapping[str, str | list[str]]) -> dict[str, tuple[Addre
 def check_endpoints(
     endpoints: Mapping[str, Sequence[Address]], tokenizers: Collection[str], strategies: Mapping[str, Sequence[str]]
 ) -> None:
-    """Raise ValueError when a model cannot be measured as asked; `strategies` are those of each model of the sweep."""
+    """Raise ValueError when a model cannot be measured by these settings; `strategies` are those of each model."""
     chat = {name for name, addresses in endpoints.items() if addresses[0].chat}
     with_ids = endpoints.keys() - chat
     for name in sorted(with_ids.difference(tokenizers)):

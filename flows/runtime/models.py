@@ -42,7 +42,7 @@ class Models:
         return trained or (grid[len(grid) // 2] if grid else Budget(1024, 1024))
 
     def label(self, name: str) -> str:
-        """A model's name for people, with its seed, its server, or what the base is."""
+        """A model's name for people, with its seed, its server, or the base's origin."""
         plain, seed = without_seed(name)
         plain = plain if seed is None else f"{plain}, seed {seed}"
         if name in self.endpoints:
@@ -62,10 +62,10 @@ def find_models(
 
     Args:
         named: checkpoint directories, OWNER/NAME on the hub, or addresses of servers, each as it is or as NAME=PLACE.
-        family: whose marks those named have, where that is not seen.
+        family: the family of think markers that those named have, where their files do not say it.
 
     Raises:
-        UserError: on a wrong preset, override or model, or when there is no model at all.
+        UserError: on a wrong preset, override or model, or when no model is found.
     """
     run = FlowRun.begin(preset, overrides)
     given = dict(_named(text, run, family) for text in named)
@@ -91,7 +91,7 @@ def choose_model(
 ) -> tuple[Models, str]:
     """The preset's models, and the name of one: of `model`, a name of the preset's or a place as in `find_models`, with
     `pairs` also two of these, "A>B", or the preset's first; with the marks of a family, if one is given. Raises
-    UserError as `find_models`, or when there is no model of that name."""
+    UserError as `find_models`, or on an unknown name."""
     wanted = [] if model is None else model.split(">", 1) if pairs else [model]
     places = [each for each in wanted if "/" in each or "=" in each or Path(each).exists()]
     models = find_models(preset, overrides, places, family)
@@ -122,7 +122,7 @@ def _named(text: str, run: FlowRun, family: str | None) -> tuple[str, Path | End
 
 
 def _impatient(run: FlowRun) -> EndpointParameters:
-    """A server that is away is an error at once: the user waits for the answer."""
+    """Parameters without waiting: the user waits for the answer."""
     return run.settings.endpoint.model_copy(update={"wait_seconds": 0.0})
 
 

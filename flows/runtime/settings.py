@@ -268,10 +268,10 @@ class SweepSettings(Section):
 
 
 class ModelSettings(Section):
-    """What a model's own files do not say."""
+    """Facts about a model that its files do not hold."""
 
     family: str
-    """Whose marks its thoughts have, where that is not seen: a family (`docs/models.md`), or a TOML file."""
+    """Its family of think markers, where its files do not say it: a family (`docs/models.md`), or a TOML file."""
 
     @field_validator("family")
     @classmethod
@@ -295,7 +295,7 @@ class Variant(Section):
 
 
 class RaySettings(Section):
-    """Where training and engines run."""
+    """The Ray cluster that training and engines run on."""
 
     address: str | None = None
     """Address of a running cluster, like "10.0.0.1:6379"; none starts a local cluster and stops it."""
@@ -315,7 +315,7 @@ class RaySettings(Section):
 
 
 class MlflowSettings(Section):
-    """Where runs are recorded."""
+    """The MLflow server or database that records runs."""
 
     tracking_uri: str | None = None
     """MLflow server or database; none takes MLFLOW_TRACKING_URI, and without it SQLite below the runs directory."""
@@ -420,7 +420,7 @@ class Settings(Section):
 
     @property
     def training(self) -> TrainSettings:
-        """What the section `train` says. Raises UserError when there is none."""
+        """The section `train`. Raises UserError when there is none."""
         if self.train is None:
             raise UserError(f"preset {self.preset} trains nothing: it has no section train")
         return self.train
@@ -435,7 +435,7 @@ class Settings(Section):
         return self.models[model].family if model in self.models else None
 
     def of_seeds(self, model: str) -> list[str]:
-        """What a model is called where training had several seeds: "trained@1", "trained@2"; else its name."""
+        """Names of a model where training had several seeds: "trained@1", "trained@2"; else its name."""
         names = split_model(model)
         if self.train is None or len(self.train.seeds) < 2 or not {*TRAINED} & {*names}:
             return [model]

@@ -1,5 +1,5 @@
-"""What a run's settings come to: data sets, models, and the stages that are made of them. The key of a stage is a hash
-of all that is named here; a stage is done when its marker exists (`tasks.records.stage_directory`)."""
+"""Data sets, models and stages of a run, found from its settings. The key of a stage is a hash of all that it is made
+from; a stage is done when its marker exists (`tasks.records.stage_directory`)."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ _TRAINING = ("elastic_core.training.sft",)
 
 
 class Stages:
-    """Data, models and stages of a run. What is found is kept; what is missing is looked for again at the next read.
+    """Data, models and stages of a run. Results are kept; a missing file is looked for again at the next read.
 
     Attributes:
-        settings: what the preset and the overrides come to.
+        settings: the preset with its overrides.
         runs: directory of all results.
         given: the preset as the user gave it.
         overrides: settings that were replaced, by dotted key.
@@ -146,8 +146,8 @@ class Stages:
 
     @cached_property
     def datasets(self) -> list[Dataset]:
-        """What training, validation and the sweep use, and what is built besides. Raises UserError on an unknown name,
-        a role that a data set cannot have, or a mirror that is not there."""
+        """Data sets of training, validation and the sweep, and further ones to build. Raises UserError on an unknown
+        name, a role that a data set cannot have, or a mirror that is not there."""
         settings, known, tree = self.settings.data, self.known_datasets, self.mirror
         if tree and not tree.is_dir():
             raise UserError(f"data.mirror: {tree} is not a directory")
@@ -171,7 +171,7 @@ class Stages:
 
     @cached_property
     def fetched(self) -> dict[str, FetchedDataset]:
-        """Those of the data sets whose files are all there, without looking at the network."""
+        """The data sets with all their files on this machine."""
         sources, filed = self.runs / SOURCES, [entry for entry in self.datasets if entry.files]
         found = {entry.name: located(entry, sources=sources, mirror=self.mirror) for entry in filed}
         return {name: dataset for name, dataset in found.items() if dataset is not None}
@@ -214,7 +214,7 @@ class Stages:
 
     @property
     def build(self) -> DataBuild:
-        """What the data is built from, once everything is fetched."""
+        """Parameters of the data's build, once everything is fetched."""
         settings = self.settings.data
         return DataBuild(
             datasets=self.datasets,
@@ -234,7 +234,7 @@ class Stages:
         return [self.data.directory / f"{name}.parquet" for name in names]
 
     def require_graders(self, names: Iterable[str]) -> None:
-        """Raise UserError when programs would have to be run and there is no sandbox."""
+        """Raise UserError when programs would have to be run and the sandbox does not work."""
         if any(self.known_datasets[name].grader == "code" for name in names):
             require_sandbox()
 
@@ -245,14 +245,14 @@ class Stages:
         entry = self._imitated
         assert entry is not None, "there is a section sft"
         self.require_data()
-        # Who added a data set named the fields that are read of it, and what is generated has no files.
+        # A user's data set names the fields to read; a generated one has no files.
         unnamed = entry.files and not entry.chosen
         sources = tuple(file.path for file in self.fetched[entry.name].files) if unnamed else ()
         return self.data.directory / f"{entry.name}.parquet", sources
 
     @cached_property
     def tokenizer(self) -> Path:
-        """The directory whose tokenizer prompts are measured with: that of the model to train."""
+        """The directory with the tokenizer that measures prompts: that of the model to train."""
         base = self.settings.base
         if base == "warm-start":  # It keeps its tokenizer.
             found = self._initial(model_files.TOKENIZER_FILES)
@@ -343,7 +343,7 @@ class Stages:
     def find_endpoints(
         self, behind: Mapping[str, tuple[Address, ...]], parameters: EndpointParameters
     ) -> dict[str, Endpoint]:
-        """Models of the sweep whose addresses are `behind`, by name; raises as `endpoints.find_endpoints`."""
+        """Models of the sweep at the addresses `behind`, by name; raises as `endpoints.find_endpoints`."""
         found = find_endpoints(behind, self.settings.sweep.tokenizers, parameters, self.runs)
         return {name: self.at_endpoint(name, endpoint) for name, endpoint in found.items()}
 
@@ -354,7 +354,7 @@ class Stages:
         return replace(endpoint, tokenizer=self.with_family(model, endpoint.tokenizer, family))
 
     def _initial(self, files: tuple[str, ...] = model_files.MODEL_FILES) -> Path:
-        """Where a warm start's initial model lies, or what has its tokenizer."""
+        """Directory of a warm start's initial model, or of its tokenizer."""
         initial = self.settings.warm_start.initial
         return BASE if initial in ("random", "shipped") else model_files.locate(initial, files)
 
@@ -392,7 +392,7 @@ class Stages:
 
     @cached_property
     def trainings(self) -> dict[int, Stage]:
-        """The training of each seed. What it runs on does not change what it learns, and is not an input."""
+        """The training of each seed. Its resources do not change what it learns, and are no input."""
         data = self.settings.data
         made_from = {
             "base": self.fingerprint(self.base),
@@ -443,7 +443,7 @@ class Stages:
     @cached_property
     def sweep(self) -> Stage:
         """One trajectory table per set of models, benchmarks and sampling settings; cells, samples and problems may be
-        added to it. What it shares with another one is drawn once (`elastic_core.sweep.table`)."""
+        added to it. Samples that it shares with another one are drawn once (`elastic_core.sweep.table`)."""
         settings, templates, endpoints = self.settings.sweep, self.templates, self.endpoints
         models = {name: self.fingerprint(path) for name, path in self.checkpoints.items()}
         return self.stage(
@@ -463,7 +463,7 @@ class Stages:
 
     @property
     def cards(self) -> Cards:
-        """What the sweep measured of models."""
+        """Cards of the models that the sweep measured."""
         return Cards(self.sweep, self.measured_rows, self.settings.report.margin / 100, self.fingerprint)
 
     def report(self, standings: str | None = None) -> Stage:

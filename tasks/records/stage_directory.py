@@ -18,7 +18,7 @@ from elastic_core.system.fingerprint import hash_value
 from elastic_core.system.retry import is_transient
 
 # In a stage's directory:
-INPUTS = "inputs.json"  # What the stage was made from and asked for.
+INPUTS = "inputs.json"  # Inputs and request of the stage.
 MODEL = "model"  # The Hugging Face checkpoint that a training leaves, its last.
 BEST = "best"  # The checkpoint with the highest validation accuracy.
 METRICS = "metrics.parquet"  # Training metrics as MLflow holds them: columns step, name, value.
@@ -38,11 +38,11 @@ EMBEDDINGS = "templates/embeddings"  # Of names of thought templates.
 
 @dataclass(frozen=True)
 class Stage:
-    """Where a stage's output goes and what it is made from.
+    """Directory and inputs of a stage.
 
     Attributes:
         inputs: what makes two outputs different things.
-        request: how much of it is asked for, where one directory may grow (a sweep's cells); {} where it may not.
+        request: the part of it that is wanted, where one directory may grow (a sweep's cells); {} where it may not.
     """
 
     runs: Path
@@ -57,7 +57,7 @@ class Stage:
 
     @property
     def directory(self) -> Path:
-        """Without inputs there is one directory, whose latest request wins (the report)."""
+        """One directory for each key; a stage without inputs has one, and its latest request wins (the report)."""
         stage = self.runs / self.preset / self.name
         return stage / self.key if self.inputs else stage
 
@@ -81,7 +81,7 @@ class Stage:
         return f"{self.preset}/{self.name}/{self.key}"
 
     def prepare(self) -> Path:
-        """The directory, made if missing, with what is asked of it in `inputs.json`."""
+        """The directory, made if missing, with its inputs and request in `inputs.json`."""
         made_from = {"inputs": self.inputs, "request": self.request}
         write_text(self.directory / INPUTS, json.dumps(made_from, indent=2) + "\n")
         return self.directory
