@@ -16,6 +16,7 @@ from elastic_core.budget import Budget
 from elastic_core.models.special_tokens import Markers
 from elastic_core.stop_rule import StopRule
 from elastic_core.strategies.base import (
+    KEEPS_PHASES,
     AnswerOf,
     Completion,
     Decode,
@@ -29,7 +30,6 @@ from elastic_core.strategies.base import (
     thinking,
 )
 from elastic_core.strategies.budget_forcing import exhausted
-from elastic_core.strategies.rules import KEEPS_PHASES
 from elastic_core.strategies.separate import SEPARATE, answer
 from elastic_core.trajectory import Probe, ThinkFinish, Trajectory
 

@@ -6,8 +6,18 @@ from collections.abc import Generator, Sequence
 
 from elastic_core.budget import Budget
 from elastic_core.models.special_tokens import Markers
-from elastic_core.strategies.base import Completion, Draft, Generate, Sampling, Strategy, StrategyRun, solve, think
-from elastic_core.strategies.rules import CLOSES_ONCE, KEEPS_PHASES
+from elastic_core.strategies.base import (
+    CLOSES_ONCE,
+    KEEPS_PHASES,
+    Completion,
+    Draft,
+    Generate,
+    Sampling,
+    Strategy,
+    StrategyRun,
+    solve,
+    think,
+)
 from elastic_core.trajectory import ThinkFinish
 
 

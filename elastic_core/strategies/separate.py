@@ -5,8 +5,17 @@ from dataclasses import replace
 
 from elastic_core.budget import Budget
 from elastic_core.models.special_tokens import Markers
-from elastic_core.strategies.base import Completion, Draft, Generate, Sampling, Strategy, StrategyRun, solve, think
-from elastic_core.strategies.rules import CLOSES_ALL
+from elastic_core.strategies.base import (
+    CLOSES_ALL,
+    Completion,
+    Draft,
+    Generate,
+    Sampling,
+    Strategy,
+    StrategyRun,
+    solve,
+    think,
+)
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 
 

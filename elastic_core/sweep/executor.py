@@ -163,11 +163,11 @@ class _Run:
             if self.max_response_tokens is not None:
                 mine = {role: Limited(engine, self.max_response_tokens) for role, engine in mine.items()}
             prompt, reason = self.prompts.ids(unit.problem, cell.strategy, cell.budget), ""
-            answer_of = answer_reader(self.rows.tokenizer, self.rows.markers, unit.problem.grader)
+            strategy = self.strategy(cell)
+            if strategy.reads is not None:
+                strategy = strategy.reading(answer_reader(self.rows.tokenizer, self.rows.markers, unit.problem.grader))
             for _ in range(ATTEMPTS):
-                rollout = (
-                    self.strategy(cell).reading(answer_of).decode(prompt, cell.budget, self.rows.markers, self.sampling)
-                )
+                rollout = strategy.decode(prompt, cell.budget, self.rows.markers, self.sampling)
                 try:
                     return await drive(rollout, mine, unit.seed)
                 except RequestFailed as error:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from elastic_core.budget import Budget
+from elastic_core.budget import Budget, parse_grid
 from elastic_core.errors import nearest
 from elastic_core.seeds import problem_digest
 from elastic_core.statistics.estimates import without_seed
@@ -98,13 +98,7 @@ def build_cells(
         for i, entry in enumerate(entries):
             if entry in entries[:i]:
                 raise ValueError(f'"{entry}" appears twice among the {name} of the sweep')
-    for strategy in every_strategy(strategies, chosen):
-        if strategy not in STRATEGIES:
-            if strategy.startswith(f"{ADAPTIVE}_"):
-                StopRule.parse(strategy)  # It says what is wrong with the rule.
-            hint = nearest(strategy, STRATEGIES)
-            known = [*STRATEGIES, f"a stop rule like {ADAPTIVE}_agree2_every16"]
-            raise ValueError(f'no strategy "{strategy}"{hint}; expected one of {", ".join(known)}')
+    known_strategies(every_strategy(strategies, chosen))
     cells = [
         Cell(model, benchmark, strategy, budget)
         for model in models
@@ -116,6 +110,24 @@ def build_cells(
         if expected := STRATEGIES[cell.strategy].expected_budget(cell.budget):
             raise ValueError(f"{cell.strategy} cannot run under {cell.budget}; expected {expected}")
     return sorted(cells, key=_size, reverse=True)
+
+
+def known_strategies(strategies: Sequence[str]) -> Sequence[str]:
+    """The strategies; a ValueError on an unknown one."""
+    for strategy in strategies:
+        if strategy not in STRATEGIES:
+            if strategy.startswith(f"{ADAPTIVE}_"):
+                StopRule.parse(strategy)  # It says what is wrong with the rule.
+            hint = nearest(strategy, STRATEGIES)
+            known = [*STRATEGIES, f"a stop rule like {ADAPTIVE}_agree2_every16"]
+            raise ValueError(f'no strategy "{strategy}"{hint}; expected one of {", ".join(known)}')
+    return strategies
+
+
+def request_cells(request: Mapping[str, Any], benchmarks: Sequence[str]) -> dict[str, list[Cell]]:
+    """Cells of each model of a sweep's request; raises as `build_cells`."""
+    grid = request["strategies"], parse_grid(request["budgets"]), request.get("strategies_of")
+    return {name: build_cells([name], benchmarks, *grid) for name in request["models"]}
 
 
 def every_strategy(strategies: Sequence[str], strategies_of: Mapping[str, Sequence[str]]) -> list[str]:

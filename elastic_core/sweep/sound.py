@@ -20,7 +20,7 @@ from elastic_core.rewards.truth import UNANSWERED, GradeStatus
 from elastic_core.seeds import cell_seed, sample_seed
 from elastic_core.statistics.cost import with_work
 from elastic_core.strategies import STRATEGIES, Strategy
-from elastic_core.strategies.rules import Rules
+from elastic_core.strategies.base import Rules
 from elastic_core.sweep.grid import SWAP
 from elastic_core.sweep.table import Manifest
 from elastic_core.trajectory import BUDGET, CELL, KEY, SolutionFinish

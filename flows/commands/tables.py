@@ -18,8 +18,8 @@ from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES
 from elastic_core.reasonflux.sft import TABLE_COLUMNS, alpaca_rows
 from elastic_core.rewards.code.sandbox import require_sandbox
 from elastic_core.sweep.cost import Bound, bound, measured
-from elastic_core.sweep.grid import every_strategy, rows_of, samples_of, samples_text, within
-from elastic_core.sweep.models import Prompts, SweepModel, cells_of
+from elastic_core.sweep.grid import every_strategy, request_cells, rows_of, samples_of, samples_text, within
+from elastic_core.sweep.models import Prompts, SweepModel
 from elastic_core.sweep.rows import gradable, regrade
 from elastic_core.sweep.sound import whole_samples
 from elastic_core.sweep.stopping import beyond_reach, projection, reach, widest
@@ -97,7 +97,7 @@ def status(run: FlowRun) -> str:
     reported = set(whole.select(CELL).unique().iter_rows())
     table = Table("model", "benchmark", "strategy", "budget", "rows", "of", "")
     done = total = waiting = 0
-    for model, cells in cells_of(stage.request, list(problems)).items():
+    for model, cells in request_cells(stage.request, list(problems)).items():
         for cell in cells:
             wanted = len(problems[cell.benchmark]) * samples_of(samples, cell.benchmark)
             there = counts.get(cell.key, 0)

@@ -338,7 +338,7 @@ class Stages:
         """Models behind servers that the sweep measures, by name. Raises UserError as `find_endpoints` does."""
         served = self.settings.sweep.endpoints
         behind = {name: served[name] for name in checkpoint_names(self.settings.measured) if name in served}
-        return self.find_endpoints(behind, self.settings.endpoint)
+        return self.find_endpoints(behind, self.settings.endpoint) if behind else {}
 
     def find_endpoints(
         self, behind: Mapping[str, tuple[Address, ...]], parameters: EndpointParameters

@@ -88,7 +88,7 @@ class Scripted(ScriptedEngine):
         progress = request.budget and Progress(request.budget, MARKERS)
 
         def keeping(prefix: tuple[int, ...], seed: int) -> int:
-            forced = progress and progress.look(prefix[len(request.prefix) :]).token
+            forced = progress and progress.update(prefix[len(request.prefix) :]).token
             return self.next_token(prefix, seed) if forced is None else forced
 
         self.requests.append(request)
