@@ -14,7 +14,7 @@ _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(k?)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits of sampled thinking tokens, with a think-end of the model's own, and of sampled solution tokens, with
+    """Limits of sampled thinking tokens, the model's think-end included, and of sampled solution tokens, with
     end-of-text. None is unlimited, up to the model's context. Forced tokens count in neither."""
 
     think: int | None

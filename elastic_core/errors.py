@@ -19,7 +19,7 @@ def nearest(name: str, valid: Iterable[str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What another library's error says, in short; its name where it says nothing."""
+    """The message of another library's error, in short; its name where it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
@@ -32,8 +32,8 @@ def no_space(error: BaseException) -> str | None:
 
 
 def no_memory(error: BaseException) -> str | None:
-    """That Ray killed processes of a node whose memory was full, if an error or those that led to it say so, and which
-    were the largest."""
+    """A sentence when Ray killed processes of a node with full memory, by an error or those that led to it, with the
+    largest of them; else None."""
     for each in _causes(error):
         if "address the out of memory issue" in str(each):
             # Ray may put an actor's name before each line.
@@ -52,6 +52,6 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def kind_of(value: Any) -> str:
-    """What a value of a JSON document is, in words."""
+    """The kind of a JSON document's value, in words."""
     names = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
     return names.get(type(value), "null")

@@ -4,13 +4,13 @@ A rule's text is also the name of its strategy: `adaptive_agree2_every16` probes
 when two probes in a row have the same answer. Its parts come in this order, joined by "_"; tokens are plain numbers:
 
     agree2          2 probes in a row with the same answer end the thought
-    sure90          so does a probe whose tokens have a geometric mean probability of 90 % or more
-    giveup96        so does a probe at 96 tokens or later while no answer has come twice
+    sure90          so does a probe with a geometric mean probability of its tokens of 90 % or more
+    giveup96        so does a probe at 96 tokens or later while no answer was given twice
     every16         probes at 16, 32, 48, ... tokens
     at16-32-64      probes at these
     from48          not before 48 tokens
     to192           not after 192 tokens: what thinks longer is not probed any more
-    probe20         a probe asks "Final Answer:" and gets 20 tokens (s1); without, it is an answer of the strategy's own
+    probe20         a probe asks "Final Answer:" and gets 20 tokens (s1); without, it is a solution of the strategy
 
 A probe without an answer agrees with none.
 """
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count, takewhile
 
-ADAPTIVE = "adaptive"  # What the names of their strategies begin with.
+ADAPTIVE = "adaptive"  # The beginning of their strategies' names.
 
 _FORM = re.compile(
     r"(?:_agree(?P<agree>\d+))?(?:_sure(?P<sure>\d+))?(?:_giveup(?P<give_up>\d+))?"
@@ -87,7 +87,7 @@ class StopRule:
         return cls(**found, at=tuple(int(rung) for rung in match["at"].split("-")) if match["at"] else ())
 
     def rungs(self, limit: int | None) -> Iterator[int]:
-        """Where a thought of at most `limit` tokens is probed, ascending; never at the limit, where it ends anyway."""
+        """Lengths at which a thought of at most `limit` tokens is probed, ascending; not at the limit itself."""
         rungs = count(self.every, self.every) if self.every else iter(self.at)
         most = min(
             (each for each in (limit, None if self.end is None else self.end + 1) if each is not None), default=None

@@ -57,7 +57,7 @@ class Trajectory:
     Attributes:
         forced: one flag per response token, True where we wrote it.
         solution_start: index into response_ids of the first solution token; None when no solution was begun.
-        logprobs: one per response token (0.0 where forced), or None when the engine was not asked.
+        logprobs: one per response token (0.0 where forced), or None when they were not requested.
         dropped: sampled tokens that the strategy took out again, such as end-of-text inside a thought: (index into
             response_ids that it was sampled at, token). They count in no phase.
         turns: where roles take turns within a phase, (index into response_ids, role) of each turn's first token.
@@ -83,7 +83,7 @@ class Trajectory:
 
     @property
     def think_tokens(self) -> int:
-        """Sampled tokens before the solution, a think-end of the model's own included."""
+        """Sampled tokens before the solution, the model's think-end included."""
         return _sampled(self.forced[: self.solution_start])
 
     @property
@@ -100,7 +100,7 @@ class Trajectory:
 
     @property
     def solution_logprob(self) -> float | None:
-        """Mean log-probability of the solution's sampled tokens; None where there are none, or it was not asked for."""
+        """Mean log-probability of the solution's sampled tokens; None where there are none, or it was not requested."""
         if self.logprobs is None or self.solution_start is None:
             return None
         flags = zip(self.logprobs[self.solution_start :], self.forced[self.solution_start :], strict=True)
@@ -197,22 +197,22 @@ SCHEMA = pl.Schema(
         "solution_finish": pl.String(),
         "answer": pl.String(),  # null when none could be read
         "score": pl.Float64(),  # in [0, 1]
-        # Mean log-probability of the solution's sampled tokens; null where the engine was not asked for it.
+        # Mean log-probability of the solution's sampled tokens; null where it was not requested.
         "solution_logprob": pl.Float64(),
         "grade_status": pl.String(),
         # 0 or 1 by the rules of the authors' programs, `elastic_core.rewards.as_published`; null where not graded so.
         "published_score": pl.Float64(),
         "thinking": pl.String(),
         "solution": pl.String(),
-        "response_ids": pl.List(pl.UInt32()),  # null of a model that is asked in text; its counts are the server's
+        "response_ids": pl.List(pl.UInt32()),  # null behind a chat API; its counts are the server's
         "forced": pl.List(pl.Boolean()),
         # Sampled tokens that are not in the response: without them the memo could not be rebuilt from the table.
         "dropped": pl.List(pl.Struct({"at": pl.UInt32(), "id": pl.UInt32()})),
         # Answers that a stop rule looked at on the way: what is drawn and paid, and not in the response. Null: none.
         "probes": pl.List(pl.Struct({"at": pl.UInt32(), "forced": pl.UInt32(), "ids": pl.List(pl.UInt32())})),
-        # Whose tokens follow from where on, where roles take turns within a phase.
+        # The role that samples from each index on, where roles take turns within a phase.
         "turns": pl.List(pl.Struct({"at": pl.UInt32(), "role": pl.String()})),
-        "seed": pl.Int64(),  # of the run; a request's own seed is derived from it, see elastic_core.engines.base
+        "seed": pl.Int64(),  # of the run; a request's seed is derived from it, see elastic_core.engines.base
         "engine_fingerprint": pl.String(),
         "model_fingerprint": pl.String(),
     }

@@ -14,18 +14,16 @@ from tasks.records.stage_directory import SOURCES
 @flow(name="prepare-data", flow_run_name="{run.settings.preset} prepare-data", validate_parameters=False)
 def run_prepare_data(run: FlowRun) -> Path:
     """Fetch what is missing and build the data sets; returns the directory that holds them."""
-    data = run.inputs.data
-    fetch_data(data.chosen, run.runs / SOURCES, data.mirror)
-    run.forget_inputs()
-    data = run.inputs.data
-    run.perform(build_data, data.stage, data.build)
-    return data.stage.directory
+    fetch_data(run.datasets, run.runs / SOURCES, run.mirror)
+    run.forget_data()
+    run.perform(build_data, run.data, run.build)
+    return run.data.directory
 
 
 prepare_data = for_deployments(run_prepare_data)
 
 
 def build_if_missing(run: FlowRun) -> None:
-    """For a flow that needs data, as a flow run of its own."""
-    if not run.inputs.data.is_built:
+    """Build the data where it is missing, in a separate flow run."""
+    if not run.data.is_done:
         run_prepare_data(run)

@@ -14,7 +14,6 @@ from elastic_core.statistics.budgets import anytime_accuracy
 from elastic_core.sweep.grid import checkpoint_names
 from elastic_core.system.fingerprint import hash_value
 from flows.data import build_if_missing
-from flows.runtime.inputs import Inputs
 from flows.runtime.run import FlowRun, for_deployments
 from flows.runtime.settings import TRAINED, Settings
 from flows.sweep import measure_grid, measured_cells
@@ -25,7 +24,7 @@ from tasks.records.mlflow_tracker import Point, Tracker, chart, run_name
 from tasks.records.stage_directory import TABLE
 from tasks.records.terminal import TOLD
 
-NEWEST = "newest"  # What the sweep calls the newest registered model.
+NEWEST = "newest"  # The newest registered model's name in the sweep.
 _NOTE = """\
 **Accuracy by date**: {charts}
 
@@ -51,19 +50,19 @@ def measure_night(run: FlowRun, on: date) -> Path:
     if newest is None:
         only = "no training of %s is registered yet: base alone is measured"
         get_run_logger().info(only, run.settings.preset, extra=TOLD)
-    night = run.with_changes(tonight(run.settings, on, newest[1] if newest else None))
+    night = run.with_changes(nightly_overrides(run.settings, on, newest[1] if newest else None))
     build_if_missing(night)
     if run.settings.base == "warm-start":
         run_warm_start(run)
-    label = history_label(night.inputs)
+    label = history_label(night)
     run_id = run.tracker.ensure(label, "nightly")
     with run.tracker.running(run_id):
-        inputs = measure_grid(night.below(run_id))
-        record_night(run.tracker, label, measured_cells(inputs), on, newest[0] if newest else None)
-    return inputs.sweep.directory / TABLE
+        measure_grid(measured := night.with_parent(run_id))
+        record_night(run.tracker, label, measured_cells(measured), on, newest[0] if newest else None)
+    return measured.sweep.directory / TABLE
 
 
-def tonight(settings: Settings, on: date, newest: Path | None) -> dict[str, Any]:
+def nightly_overrides(settings: Settings, on: date, newest: Path | None) -> dict[str, Any]:
     """Settings of a night, by dotted key; `newest` is the directory of the newest model."""
     sweep = settings.sweep
     models = [model for model in sweep.models if not {*TRAINED} & {*checkpoint_names([model])}] or ["base"]
@@ -75,13 +74,13 @@ def tonight(settings: Settings, on: date, newest: Path | None) -> dict[str, Any]
     }
 
 
-def history_label(inputs: Inputs) -> str:
+def history_label(run: FlowRun) -> str:
     """Nights that measure alike have one history, whatever model is the newest."""
-    made_from = inputs.sweep.inputs
+    made_from = run.sweep.inputs
     models = {name: weights for name, weights in made_from["models"].items() if name != NEWEST}
     sampling = {name: value for name, value in made_from["sampling"].items() if name != "seed"}
     alike = {**made_from, "models": models, "sampling": sampling}
-    return f"{inputs.run.settings.preset}/nightly/{hash_value(alike)[:12]}"
+    return f"{run.settings.preset}/nightly/{hash_value(alike)[:12]}"
 
 
 def record_night(tracker: Tracker, label: str, rows: pl.DataFrame, on: date, version: str | None) -> None:

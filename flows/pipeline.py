@@ -25,11 +25,12 @@ def run_pipeline(run: FlowRun) -> Path:
     require_chat_template(run.settings)
     with run.recorded("pipeline") as run:
         run_prepare_data(run)
-        run.inputs.require_reachable()
-        if run.settings.base == "warm-start":
+        run.require_reachable()
+        steps = run.steps("pipeline")
+        if "warm-start" in steps:
             run_warm_start(run)
         with kept_cluster():
-            if run.settings.train is not None:
+            if "train" in steps:
                 run_train(run)
             run_sweep(run)
         return run_report(run)
@@ -40,7 +41,7 @@ pipeline = for_deployments(run_pipeline)
 
 @flow(name="ablation", flow_run_name="{run.settings.preset} ablation", validate_parameters=False)
 def run_ablation(run: FlowRun) -> Path:
-    """Train every variant of the section `ablation`, once with each seed, and measure them beside `sweep.models`, under
+    """Train every variant of the section `ablation`, once with each seed, and measure them with `sweep.models`, under
     one MLflow run; returns the path of the report. After a crash the same call finishes what is missing.
 
     Raises:
@@ -51,7 +52,7 @@ def run_ablation(run: FlowRun) -> Path:
         raise UserError(f"preset {run.preset} has no section ablation; ablation-embedded has one to begin with")
     with run.recorded("ablation") as run:
         run_prepare_data(run)
-        run.inputs.require_reachable()
+        run.require_reachable()
         if settings.base == "warm-start":
             run_warm_start(run)
         with kept_cluster():

@@ -14,12 +14,11 @@ from elastic_core.statistics.estimates import seeds_as_one
 from elastic_core.sweep.table import SweepTable
 from elastic_core.system.fingerprint import hash_files
 from flows.data import build_if_missing
-from flows.runtime.inputs import Inputs
 from flows.runtime.run import FlowRun, for_deployments
 from reports.comparison import render_comparison
 from reports.summary import READ
 from reports.tables.codeforces import BENCHMARK
-from tasks.records.stage_directory import PAGE, STANDINGS, TABLE
+from tasks.records.stage_directory import PAGE, REPORT, STANDINGS, TABLE
 from tasks.records.tables import sound_rows
 from tasks.records.terminal import print_result
 from tasks.report import fetch_standings, write_report
@@ -30,48 +29,48 @@ from tasks.sweep import measure
 def run_sweep(run: FlowRun) -> Path:
     """Measure the grid; what the table already holds is not generated again. The models of the preset's own trainings
     get cards that say what was measured of them. Returns the directory of the trajectory table."""
-    inputs = measure_grid(run)
+    measure_grid(run)
     # A pipeline ends with its report.
-    (print_result if run.parent is None else print)(conclusion(inputs))
-    return inputs.sweep.directory / TABLE
+    (print_result if run.parent is None else print)(conclusion(run))
+    return run.sweep.directory / TABLE
 
 
 sweep = for_deployments(run_sweep)
 
 
-def conclusion(inputs: Inputs) -> str:
-    """What a finished sweep ends with: the cards of its models are written, and they are compared."""
-    inputs.cards.write_all(inputs.checkpoints.values(), inputs.run.tracker)
-    return render_comparison(seeds_as_one(measured_cells(inputs)))
+def conclusion(run: FlowRun) -> str:
+    """Write the cards of a finished sweep's models, and return their comparison."""
+    run.cards.write_all(run.checkpoints.values(), run.tracker)
+    return render_comparison(seeds_as_one(measured_cells(run)))
 
 
-def measure_grid(run: FlowRun) -> Inputs:
+def measure_grid(run: FlowRun) -> None:
     """Measure the grid of a run's settings, with its data built."""
     build_if_missing(run)
-    inputs, settings = run.inputs, run.settings
-    inputs.data.require_graders(settings.data.benchmarks)
-    inputs.require_reachable()
+    settings = run.settings
+    run.require_graders(settings.data.benchmarks)
+    run.require_reachable()
     run.perform(
-        measure, inputs.sweep, settings.engine, settings.ray.running, inputs.checkpoints, inputs.benchmark_files,
-        inputs.templates, inputs.endpoints,
+        measure, run.sweep, settings.engine, settings.ray.running, run.checkpoints, run.benchmark_files,
+        run.templates, run.endpoints,
     )  # fmt: skip
-    return inputs
 
 
-def measured_cells(inputs: Inputs) -> pl.DataFrame:
+def measured_cells(run: FlowRun) -> pl.DataFrame:
     """Rows of the table that the settings ask for: it may hold more."""
-    asked = pl.col("model").is_in(inputs.run.settings.measured) & inputs.measured_rows
-    return sound_rows(SweepTable(inputs.sweep.directory / TABLE), READ, asked)
+    asked = pl.col("model").is_in(run.settings.measured) & run.measured_rows
+    return sound_rows(SweepTable(run.sweep.directory / TABLE), READ, asked)
 
 
 @flow(name="report", flow_run_name="{run.settings.preset} report", validate_parameters=False)
 def run_report(run: FlowRun) -> Path:
-    """Build the report of a finished sweep; returns the path of report.md, beside which all else lies."""
-    inputs = run.inputs
-    if not inputs.sweep.marker.exists():
-        raise UserError(f"no finished sweep at {inputs.sweep.directory}; run first: {run.command('sweep')}")
+    """Build the report of a finished sweep; returns the path of report.md, in the directory of all its files."""
+    if not run.sweep.is_done:
+        raise UserError(f"no finished sweep at {run.sweep.directory}; run first: {run.command('sweep')}")
     rated = BENCHMARK in run.settings.data.benchmarks
-    return Path(run.perform(write_report, inputs.report(_codeforces_standings(inputs) if rated else None)))
+    stage = run.report(_codeforces_standings(run) if rated else None)
+    run.perform(write_report, stage)
+    return stage.directory / REPORT
 
 
 report = for_deployments(run_report)
@@ -83,11 +82,11 @@ def closing(report: Path) -> str:
     return f"{verdict.strip('*')}\n{report.with_name(PAGE)}"
 
 
-def _codeforces_standings(inputs: Inputs) -> str:
+def _codeforces_standings(run: FlowRun) -> str:
     """Fetch the standings that ratings are computed from; the report names the contests without any. Returns a hash of
     those that are there: with more of them the report is made again."""
-    directory = inputs.run.runs / STANDINGS
-    (problems,) = inputs.data.files([BENCHMARK])
+    directory = run.runs / STANDINGS
+    (problems,) = run.data_files([BENCHMARK])
     contests = {split_id(problem.id)[0] for problem in read_problems(problems)}
     state = fetch_standings(contests, directory, return_state=True)
     if state.is_failed():

@@ -29,10 +29,9 @@ def run_warm_start(run: FlowRun) -> Path:
     if (sft := run.settings.warm_start.sft) is not None:
         require_chat_template(run.settings)
         build_if_missing(run)
-        imitation = Imitation(sft, run.inputs.initial, *run.inputs.data.conversations)
-    stage = run.inputs.warm_start
-    run.perform(fine_tune, stage, imitation)
-    return stage.directory / MODEL
+        imitation = Imitation(sft, run.initial, *run.conversations)
+    run.perform(fine_tune, run.warm_start, imitation)
+    return run.warm_start.directory / MODEL
 
 
 warm_start = for_deployments(run_warm_start)
@@ -41,16 +40,15 @@ warm_start = for_deployments(run_warm_start)
 @flow(name="train", flow_run_name="{run.settings.preset} train", validate_parameters=False)
 def run_train(run: FlowRun) -> Path:
     """Train the base model under the budget, once with each seed; returns the checkpoint of the first."""
-    trainings, base, data = run.settings.training.by_seed, run.inputs.base, run.settings.data
+    trainings, base, data = run.settings.training.by_seed, run.base, run.settings.data
     build_if_missing(run)
-    inputs = run.inputs
-    inputs.data.require_graders([*data.train, *data.validation])
-    for seed, stage in inputs.trainings.items():
+    run.require_graders([*data.train, *data.validation])
+    for seed, stage in run.trainings.items():
         run.perform(
             train_policy, stage, trainings[seed], run.settings.ray.running, base,
-            inputs.data.files(data.train), inputs.data.files(data.validation),
+            run.data_files(data.train), run.data_files(data.validation),
         )  # fmt: skip
-    return next(iter(inputs.trainings.values())).directory / MODEL
+    return next(iter(run.trainings.values())).directory / MODEL
 
 
 train = for_deployments(run_train)

@@ -21,7 +21,7 @@ from elastic_core.statistics.budgets import Distribution
 from elastic_core.statistics.certificates import MARGIN
 from elastic_core.statistics.cost import CostModel
 from elastic_core.sweep.grid import Cell, Samples
-from elastic_core.sweep.store import Manifest
+from elastic_core.sweep.table import Manifest
 from elastic_core.trajectory import CELL, SCHEMA
 
 RATINGS = pl.Schema(

@@ -1,4 +1,4 @@
-"""What a sweep measured of a model, beside its weights: its card, and the effort levels that a server offers."""
+"""Files that a sweep leaves with a model's weights: its card, and the effort levels of a server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LIMITED = (pl.col("strategy") == SERVED, *(pl.col(name).is_not_null() for name 
 
 @dataclass(frozen=True)
 class Cards:
-    """What the sweep of a stage measured of models, once it has finished.
+    """Measurements of models by the sweep of a stage, once it has finished.
 
     Attributes:
         rows: which rows of the table the settings ask for.
@@ -56,8 +56,8 @@ class Cards:
         return summarize(found).to_dicts() if found.height else []
 
     def write_levels(self, model: Path) -> list[Path]:
-        """Put the effort levels beside the model. Those from the same table stay: the user may have chosen them by
-        other benchmarks. Returns their file; none where the model has no rows of `separate`."""
+        """Put the effort levels into the model's directory. Those from the same table stay: the user may have chosen
+        them by other benchmarks. Returns their file; none where the model has no rows of `separate`."""
         name, file, table = self._name(model), model / LEVELS, self._table
         if name is None or name not in measured_models(table.scan().filter(self.rows)):
             return []
@@ -85,10 +85,10 @@ class Cards:
         return SweepTable(self.stage.directory / TABLE)
 
     def _name(self, model: Path) -> str | None:
-        """What the finished sweep calls the model."""
+        """The model's name in the finished sweep."""
         weights = self.fingerprint(model)
         names = [name for name, found in self.stage.inputs["models"].items() if found == weights]
-        return names[0] if names and self.stage.marker.exists() else None
+        return names[0] if names and self.stage.is_done else None
 
 
 def measured_models(rows: pl.LazyFrame) -> list[str]:
@@ -98,8 +98,8 @@ def measured_models(rows: pl.LazyFrame) -> list[str]:
 
 
 class Promise(NamedTuple):
-    """What the highest level is to keep: at most `margin` below responses without a limit, in [0, 1], with a
-    certificate whose promise is broken with a chance of `level`; `required`: or there are no levels."""
+    """The promise of the highest level: at most `margin` below responses without a limit, in [0, 1], with a
+    certificate that is wrong with a chance of `level`; `required`: or there are no levels."""
 
     margin: float
     level: float = LEVEL
@@ -142,7 +142,7 @@ def measured_levels(
     sampling = table.manifest.settings
     levels = Levels(
         model=model,
-        weights=table.manifest.models.get(model, model),  # A store on its own calls a model by its fingerprint.
+        weights=table.manifest.models.get(model, model),  # A store without a sweep names a model by its fingerprint.
         table=hash_files(table.shards()),
         benchmarks=chosen,
         strategy=SERVED,

@@ -1,8 +1,8 @@
-"""The report of a trajectory table: figures, tables and text. What it is made of is found from the table's place,
+"""The report of a trajectory table: figures, tables and text. Its sources are found from the table's place,
 `runs/<preset>/sweep/<key>/table`.
 
-The table says what its rows were made from, by content hashes. The problems and the trainings of the same preset are
-recognised by these, so that a table that was moved has fewer of them, never wrong ones.
+The table's manifest has content hashes of what its rows were made from. The problems and the trainings of the same
+preset are recognised by these, so that a table that was moved has fewer of them, never wrong ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from elastic_core.rewards.codeforces import split_id, standings
 from elastic_core.rewards.codeforces.standings import load
 from elastic_core.statistics.cost import CostModel
 from elastic_core.sweep.cost import Throughput, throughput_file
-from elastic_core.sweep.store import Manifest
+from elastic_core.sweep.table import Manifest
 from elastic_core.system.fingerprint import HashCache, hash_files, model_fingerprint
 from elastic_core.trajectory import BUDGET, KEY
 from reports.content import ReportParameters, ReportSources, Training
@@ -111,13 +111,13 @@ def fetch_standings(
     """Have the standings of every contest below `directory`, from ELASTIC_CODEFORCES_API where it is set. Returns the
     contests without data. Requests are retried one by one, so the task itself is not.
 
-    UserError when the API cannot be reached; what was fetched stays.
+    UserError when the API cannot be reached; fetched standings stay.
     """
     return standings.fetch(contests, directory, os.environ.get(standings.API_VARIABLE) or base_url, seconds_between)
 
 
 def machine() -> dict[str, Any]:
-    """Where and when: date, command, host and package versions."""
+    """Date, command, host and package versions."""
     packages = {}
     for name in _PACKAGES:
         try:
@@ -133,8 +133,8 @@ def machine() -> dict[str, Any]:
 
 
 def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSources:
-    """Everything that can be found of a trajectory table, or of the sweep that holds it; `provenance` is what the
-    report says of its own making. UserError when there is no table, or no row in it."""
+    """Everything that can be found of a trajectory table, or of the sweep that holds it; `provenance` is added to
+    the report's. UserError when there is no table, or no row in it."""
     table = open_table(directory)
     place, manifest, rows = table.directory, table.manifest, table.scan()
     if rows.head(1).collect().is_empty():
@@ -149,7 +149,7 @@ def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSour
         for name, count in repeated.items()
     }
     trainings, trained_by = _trainings(preset, manifest)
-    # What the sweep measured of its engines, by model.
+    # Latency of the sweep's engines, by model.
     latency = {}
     for name in manifest.models:
         if (file := throughput_file(place.parent, name)).exists() and (seconds := Throughput.read(file).latency):

@@ -98,7 +98,7 @@ def measure(
 
 @dataclass
 class Sweep:
-    """What a stage asks for, and how far it is."""
+    """The work of a stage, and its progress."""
 
     stage: Stage
     store: SweepTable
@@ -129,9 +129,9 @@ class Sweep:
         return cls(stage, sweep_table(stage, engine, endpoints), engine, models, problems, stage.request["samples"])
 
     def run(self, cluster: RayCluster | None) -> None:
-        """Every model at the same number of samples, as many as are asked for or narrow intervals take. Neither Ray
+        """Every model at the same number of samples, as many as are requested or narrow intervals take. Neither Ray
         nor an engine is started when nothing is missing, nor Ray for a model behind a server. Raises UserError when a
-        server has gone away for too long; what was finished is stored."""
+        server is away for too long; finished samples are stored."""
         with ExitStack() as stack:
             shown: Progress | None = None
             on_ray = False
@@ -164,7 +164,7 @@ class Sweep:
                 )
 
     def plan(self, model: SweepModel) -> SweepPlan:
-        """What the table lacks of a model."""
+        """The samples of a model that the table lacks."""
         given = {name: self.stage.inputs["sampling"][name] for name in ("seed", "sharing")}
         return plan_sweep(model.cells, self.problems, num_samples=self.samples, finished=self.store.finished(), **given)
 
@@ -172,7 +172,7 @@ class Sweep:
         return sum(self.plan(model).num_missing for model in self.models)
 
     def widen(self, models: Sequence[SweepModel]) -> list[SweepModel]:
-        """The models, with more samples to take, when an interval is wider than asked for and the cap not reached."""
+        """The models, with more samples to take, when an interval is wider than requested and the cap not reached."""
         target, cap = self.stage.request["until_ci"], self.stage.request["max_samples"]
         if target is None:
             return []
@@ -197,7 +197,7 @@ class Sweep:
         return self.store.scan().filter(rows_of(ids) & within(self.samples)).select(*KEY, "score")
 
     async def run_model(self, model: SweepModel, shown: Progress) -> None:
-        """One model, with more rounds as long as its own intervals want them: its engines are started once."""
+        """One model, with more rounds as long as its intervals need them: its engines are started once."""
         sampling = self.stage.inputs["sampling"]
         async with self.pool(model) as replicas:
             timed = await self.timed(model, replicas[0])
@@ -240,8 +240,8 @@ class Sweep:
     async def timed(
         self, model: SweepModel, engines: Mapping[str, RayEngine | HttpEngine]
     ) -> tuple[Latency, Steps | None] | None:
-        """Of an engine without other load. None of two models that share a response, nor of one that is asked in text,
-        whose server thinks for as long as it likes."""
+        """Measure an engine without other load; None for two models that share a response, and behind a chat API, where
+        the length of a thought is the server's."""
         if len(engines) > 1 or model.chat:
             return None
         cell = model.cells[0]

@@ -66,7 +66,7 @@ def train_policy(
     # All inside: two trainings would delete each other's checkpoints, and log to one MLflow run.
     with _alone(directory), tracker.stage(stage, parent, stage.inputs) as run_id:
         link_run(tracker, run_id, "train-mlflow")
-        if not (directory / METRICS).exists():  # Else another flow finished it meanwhile.
+        if not (directory / METRICS).exists():  # Else another flow has finished it.
             resources = parameters.model_dump(include=RESOURCES)  # They may change on the way: not parameters.
             tracker.log(run_id, tags={f"train.{name}": value for name, value in resources.items()})
             if not is_finished(checkpoints, parameters.updated_steps, parameters.max_generated_tokens):
@@ -93,7 +93,7 @@ def train_policy(
                 if lines.warnings:
                     tracker.log(run_id, tags={"warning": "\n".join(lines.warnings)})
             steps = checkpoint_steps(checkpoints)[-1]  # Fewer than its parameters', where tokens ended it.
-            try:  # Training, which is over, would not send missing ones again.
+            try:  # A finished training would not send missing ones again.
                 check_metrics(tracker.client, run_id, steps, parameters.validate_every, parameters.validate_first)
             except RuntimeError as error:
                 raise UserError(f"{error}; delete that run and {directory} to train anew") from error
@@ -142,7 +142,7 @@ def publish(stage: Stage, tracker: Tracker, run_id: str, checkpoints: Path, base
 
 
 class _Lines:
-    """Where the job's lines go: to Prefect, the training's own warnings also to the terminal."""
+    """Sends the job's lines to Prefect, and warnings of the training also to the terminal."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
@@ -156,7 +156,7 @@ class _Lines:
 
 
 def _job_logger() -> logging.Logger:
-    """Sends lines to Prefect, where they are read beside the run. In the terminal they would drown the progress bar."""
+    """Sends lines to Prefect, where they are read with the run. In the terminal they would drown the progress bar."""
     logger = logging.getLogger("elastic.training.job")
     if not logger.handlers:
         logger.addHandler(APILogHandler())

@@ -1,5 +1,5 @@
 """Supervised fine-tuning, of the miniature on its corpus or of any model on conversations, by verl's SFT trainer in a
-process of its own."""
+separate process."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def warm_start_config(settings: dict[str, Any], directory: Path) -> WarmStart:
 
 @dataclass(frozen=True)
 class Launch:
-    """How the trainer is started: on a CPU as one process of so many threads, or one per GPU."""
+    """How the trainer is started: on a CPU as one process with threads, else one process per GPU."""
 
     cpu: bool = True
     num_processes: int = 1
@@ -127,7 +127,7 @@ def _steps(launch: Launch, config: Path, log_file: Path, environment: Mapping[st
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        preexec_fn=end_with_parent,  # A second trainer beside an orphaned one would spoil its checkpoints.
+        preexec_fn=end_with_parent,  # A second trainer and an orphaned one would spoil each other's checkpoints.
     )
     assert process.stdout is not None
     try:

@@ -21,7 +21,7 @@ from elastic_core.statistics.which_budget import budget_advice, choose_budgets
 from elastic_core.sweep.grid import build_cells
 from elastic_core.sweep.plan import plan_sweep
 from elastic_core.sweep.sound import checked_rows, whole_samples
-from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.table import TrajectoryStore
 from elastic_core.trajectory import KEY, SCHEMA
 from reports.content import Asked, ReportSources
 from reports.summary import READ, cell_problems, main_model, summarize_problems

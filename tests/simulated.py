@@ -20,7 +20,7 @@ from elastic_core.sweep.executor import SweepResult, run_sweep
 from elastic_core.sweep.models import Prompts
 from elastic_core.sweep.plan import SweepPlan
 from elastic_core.sweep.rows import RowBuilder
-from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.sweep.table import Manifest, TrajectoryStore
 from tests.marks import markers, single
 
 END_OF_TEXT, THINK_START, THINK_END, NEWLINE, WORD = range(1, 6)

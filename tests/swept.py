@@ -20,7 +20,7 @@ from elastic_core.sweep.grid import Cell, build_cells
 from elastic_core.sweep.models import Prompts
 from elastic_core.sweep.plan import plan_sweep
 from elastic_core.sweep.rows import RowBuilder
-from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.sweep.table import Manifest, TrajectoryStore
 from elastic_core.trajectory import KEY
 
 SAMPLING = Sampling(temperature=0.8, top_p=0.95)

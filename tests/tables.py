@@ -11,7 +11,7 @@ import polars as pl
 from elastic_core.data.problems import VERL_SCHEMA
 from elastic_core.statistics.certificates import with_looks
 from elastic_core.statistics.responses import is_cut
-from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.sweep.table import Manifest, TrajectoryStore
 from elastic_core.system.fingerprint import hash_files
 from reports.summary import cell_problems, report_rows
 from tests.unit.test_report_summary import make_rows

@@ -51,7 +51,7 @@ def room_for(request: Generate, context: int) -> int:
 
 
 def empty_completion(request: Generate) -> Completion:
-    """Of a request for which there is no room."""
+    """The completion of a request that has no room."""
     return Completion((), Finish.LENGTH, () if request.sampling.logprobs else None)
 
 

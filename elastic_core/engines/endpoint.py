@@ -1,4 +1,4 @@
-"""A model behind a server: how a setting names it, what the server says of it, and its fingerprint.
+"""A model behind a server: how a setting names it, the facts that the server reports, and its fingerprint.
 
 Weights behind a server cannot be hashed. The fingerprint covers the server's address and version, the model's name, the
 directory that the server reports, and the local tokenizer. A change of weights under the same name goes unnoticed; the
@@ -26,7 +26,7 @@ _OPENAI = "api.openai.com"
 
 
 class EndpointParameters(BaseModel):
-    """How servers are asked. None of it changes a row."""
+    """How servers are called. None of it changes a row."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -90,7 +90,7 @@ def parse_addresses(text: str | Sequence[str]) -> tuple[Address, ...]:
 
 
 class Served(NamedTuple):
-    """What a server says of itself and of a model: the owner of its models, such as "vllm"; its version, or "unknown";
+    """A server's report of itself and of a model: the owner of its models, such as "vllm"; its version, or "unknown";
     the model's directory or repository on its machine, or ""; tokens of prompt and response together, or None."""
 
     server: str
@@ -133,7 +133,7 @@ class Endpoint:
 
     @property
     def engine_fingerprint(self) -> str:
-        """In place of `EngineParameters.fingerprint`."""
+        """The fingerprint that stands for `EngineParameters.fingerprint`."""
         return hash_value([self.served.server, self.served.version, self.served.context])[:16]
 
     @property

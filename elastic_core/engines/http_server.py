@@ -1,10 +1,10 @@
 """A client of one server: a pool of connections, a cap on concurrent requests, and retries.
 
 A request is sent again while the server is away (no connection, no answer in time, 429, 502, 503, 504), until the
-server has been silent for `wait_seconds`; the server may be restarted meanwhile, because a request's seed makes its
+server has been silent for `wait_seconds`; the server may be restarted, because a request's seed makes its
 answer the same. A request that breaks the server (any other 5xx) is sent three times, one that it refuses (4xx) once.
 
-The client is aiohttp: httpx takes a whole core for 400 requests a second, and loses connections among hundreds.
+The client is aiohttp: httpx takes a core for 400 requests a second, and loses connections among hundreds.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ServerLost(EngineLost):
 
 
 class _Response(NamedTuple):
-    """In the form that `elastic_core.system.retry` reads."""
+    """A response in the form that `elastic_core.system.retry` reads."""
 
     status_code: int
     headers: Mapping[str, str]
@@ -79,7 +79,7 @@ class HttpServer:
         self._said = False
         self._exchanges: set[asyncio.Task[_Response]] = set()
         self._client = aiohttp.ClientSession(
-            # What is measured is measured under the budget that was asked for.
+            # A measurement runs under the requested budget.
             headers={FIXED: "true", **({"Authorization": f"Bearer {self._key}"} if self._key else {})},
             timeout=aiohttp.ClientTimeout(parameters.timeout_seconds, sock_connect=_CONNECT_SECONDS),
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_SECONDS),  # The semaphore is the cap.
@@ -242,7 +242,7 @@ def _text(said: Any) -> str:
 
 
 async def look(server: HttpServer, model: str) -> Served:
-    """What a server says of itself and of the model. Raises UserError when it does not serve the model, refuses the
+    """The server's report of itself and of the model. Raises UserError when it does not serve the model, refuses the
     key, or has no API there; ServerLost when it does not answer."""
     address = server.address
     try:
@@ -265,7 +265,7 @@ async def look(server: HttpServer, model: str) -> Served:
 
 
 async def _version(server: HttpServer) -> str:
-    """From vLLM's /version or SGLang's /server_info; a hosted API has neither."""
+    """The version by vLLM's /version or SGLang's /server_info; a hosted API has neither."""
     if server.address.chat:
         return "unknown"
     for path in ("//version", "//server_info", "//get_server_info"):

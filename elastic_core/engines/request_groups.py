@@ -1,7 +1,7 @@
 """Requests to another process in groups: one call per request would cost more than a small model's tokens.
 
 Requests that are made within one tick of the event loop travel in one call, and their replies come back in groups, each
-as soon as it is there. The caller decides what happens to requests whose server died.
+as soon as it is there. The caller decides about requests of a server that died.
 """
 
 from __future__ import annotations

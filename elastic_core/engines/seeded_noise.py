@@ -14,7 +14,7 @@ from elastic_core.system.private_stores import VARIABLE
 
 
 def install_in_vllm() -> None:
-    """In processes of our engines. vLLM calls it in every process of an environment that has this package."""
+    """Draw noise once in processes of our engines. vLLM calls this in every process that has the package installed."""
     if not os.environ.get(VARIABLE):
         return
     from vllm.platforms import current_platform

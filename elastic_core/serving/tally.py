@@ -47,7 +47,7 @@ class Tally:
         while kept < len(tokens):
             token, due = None, self._due
             if due == len(self._written):
-                token, wait = progress.look(self._written)
+                token, wait = progress.update(self._written)
                 due = None if wait is None else due + wait
             if token is None:
                 end = len(tokens) if due is None else kept + due - len(self._written)
@@ -64,7 +64,7 @@ class Tally:
             self._written += tokens[kept:end]
             kept, self._due = min(end, len(tokens)), due
         if progress.solution_start is None and (self.forced or not self._stop.isdisjoint(tokens)):
-            progress.look(self._written)
+            progress.update(self._written)
         self.solution_start, self.length = progress.solution_start, len(self._written)
         self.solution = 0 if self.solution_start is None else self.length - self.solution_start
         self.thinking = self.length - self.solution - self.forced

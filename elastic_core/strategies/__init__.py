@@ -1,4 +1,4 @@
-"""Decoding strategies by name. Adding one is a file beside these and a line in STRATEGIES."""
+"""Decoding strategies by name. Adding one takes a file here and a line in STRATEGIES."""
 
 from contextlib import suppress
 

@@ -16,6 +16,7 @@ from elastic_core.budget import Budget
 from elastic_core.models.special_tokens import Markers
 from elastic_core.stop_rule import StopRule
 from elastic_core.strategies.base import (
+    KEEPS_PHASES,
     AnswerOf,
     Completion,
     Decode,
@@ -29,14 +30,13 @@ from elastic_core.strategies.base import (
     thinking,
 )
 from elastic_core.strategies.budget_forcing import exhausted
-from elastic_core.strategies.rules import KEEPS_PHASES
 from elastic_core.strategies.separate import SEPARATE, answer
 from elastic_core.trajectory import Probe, ThinkFinish, Trajectory
 
 
 def adaptive(given: StopRule | None = None) -> Strategy:
     """The strategy of a rule; without one that of two answers in a row, at every eighth of the thinking budget. Probes
-    are charged apart (`Trajectory.probes`); what is given keeps t and s."""
+    are charged apart (`Trajectory.probes`); the response keeps t and s."""
 
     def reads(answer_of: AnswerOf) -> Decode:
         def decode(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
@@ -105,7 +105,7 @@ def _with_next(rungs: Iterator[int], limit: int | None) -> Iterator[tuple[int, i
 def _probe(
     draft: Draft, rule: StopRule, budget: Budget, markers: Markers, sampling: Sampling, meanwhile: Generate
 ) -> Generator[Generate, Completion, Trajectory]:
-    """What the thought would answer if it ended here."""
+    """The response if the thought ended here."""
     fork = draft.fork()
     if rule.probe is None:
         return (yield from answer(fork, None, budget, markers, sampling, meanwhile))

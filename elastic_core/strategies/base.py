@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+import polars as pl
+
 from elastic_core.budget import Budget
 from elastic_core.models.special_tokens import Markers
-from elastic_core.strategies.rules import Rules
 from elastic_core.trajectory import Probe, SolutionFinish, ThinkFinish, Trajectory
 
 
@@ -38,7 +39,7 @@ class Generate:
     draw: int = 0  # number of this draw from the prefix; a strategy that draws from one prefix again counts up
     budget: Budget | None = None  # for the engine to keep, from the prefix on (`separate_native`)
     aside: bool = False  # the strategy may go on from an earlier prefix, as after a probe
-    meanwhile: Generate | None = None  # the request that follows then, for a driver that draws both at once
+    meanwhile: Generate | None = None  # the request that follows then, for a driver that samples both concurrently
 
 
 class Finish(StrEnum):
@@ -55,13 +56,14 @@ class Completion:
     logprobs: tuple[float, ...] | None = None
 
     def part(self, start: int, end: int) -> Completion:
-        """Tokens from index `start` up to `end`, with the finish of the whole."""
+        """Tokens from index `start` up to `end`, with the same finish."""
         logprobs = None if self.logprobs is None else self.logprobs[start:end]
         return Completion(self.tokens[start:end], self.finish, logprobs)
 
 
 StrategyRun = Generator[Generate, Completion, Trajectory]
 Decode = Callable[[tuple[int, ...], Budget, Markers, Sampling], StrategyRun]
+Rules = dict[str, pl.Expr]
 AnswerOf = Callable[[Trajectory], str | None]
 """Reads the answer of a response; None where there is none."""
 
@@ -72,7 +74,7 @@ class Strategy:
 
     Attributes:
         decode: the coroutine, from prompt ids, budget, markers and sampling.
-        expected_budget: what it expects instead of a budget that it cannot run under; None when it can.
+        expected_budget: words for the budget that it needs, where it cannot run under the one given; else None.
         instruction: text that the prompt adds to the question, by budget.
         roles: of its requests, "policy" alone or several that may be different models.
         prolongs: whether it goes on thinking after the model ended the thought.
@@ -80,9 +82,9 @@ class Strategy:
             requests must then begin with the prefix of the one before that was not `aside`. A strategy that draws
             several times from one prefix and keeps the best must not share: its choice is not distributed as a draw.
         thinks: whether it needs think markers; a model that lacks them is then refused.
-        translates: whether its navigator samples in a tokenizer of its own. A row then has the navigator's replies in
+        translates: whether its navigator samples in another tokenizer. A row then has the navigator's replies in
             the solver's tokens, and not the tokens that were drawn.
-        max_forced_tokens: most tokens that it writes itself; they need room in the context beside the budget.
+        max_forced_tokens: most tokens that it writes itself; they need room in the context in addition to the budget.
         reads: of a strategy that decides by answers its coroutine, from what reads them.
         rules: conditions on the counts of its rows, checked before a row is stored, and when a report reads the table.
     """
@@ -107,6 +109,33 @@ class Strategy:
         """The user's message."""
         instruction = self.instruction(budget)
         return f"{question} {instruction}" if instruction else question
+
+
+# Rules that the counts of a strategy's rows obey, each under the words that say it. An unlimited budget is null: a
+# comparison with it is null, which breaks no rule.
+
+_T, _S = pl.col("think_budget"), pl.col("solution_budget")
+T_AND_S = _T + _S
+_THINK, _SOLUTION = pl.col("think_tokens"), pl.col("solution_tokens")
+_FORCED, _FINISH = pl.col("forced_tokens"), pl.col("think_finish")
+_AT_T = _THINK == _T
+
+KEEPS_PHASES: Rules = {"the thinking keeps t": _THINK <= _T, "the solution keeps s": _SOLUTION <= _S}
+FORCED_AT_T = KEEPS_PHASES | {"a thought is forced exactly at t": (_FINISH != ThinkFinish.FORCED) | _AT_T}
+CLOSES_ONCE = FORCED_AT_T | {
+    "a closed thought needs no forced token, but to complete a mark at t": (_FINISH != ThinkFinish.CLOSED)
+    | (_FORCED == 0)
+    | _AT_T.fill_null(False)
+}
+CLOSES_ALL = CLOSES_ONCE | {
+    "with think-end forced, all of s is there": (_FINISH == ThinkFinish.CLOSED) | (_FORCED >= 1)
+}
+FORCES_NOTHING: Rules = {"no token is forced": (_FORCED == 0) & (_FINISH != ThinkFinish.FORCED)}
+
+
+def keeps_total(limit: pl.Expr | int = T_AND_S, words: str = "t + s") -> Rules:
+    """At most `limit` sampled tokens in both phases, and nothing forced."""
+    return FORCES_NOTHING | {f"both phases keep {words}": (_THINK + _SOLUTION).le(limit)}
 
 
 @dataclass
@@ -142,7 +171,7 @@ class Draft:
         del self.tokens[keep:], self.forced[keep:], self.logprobs[keep:]
 
     def turn(self, role: str) -> None:
-        """What is sampled from here on is that role's."""
+        """Record that a role samples from here on."""
         self.turns.append((len(self.tokens), role))
 
     def force(self, tokens: tuple[int, ...]) -> None:
@@ -165,13 +194,13 @@ class Draft:
         )
 
     def solution_start(self, markers: Markers) -> int:
-        """Where the solution begins once the thought has ended: with the last token of a call that ended it, else after
-        all tokens so far."""
+        """Index of the solution's first token once the thought has ended: the last token of a call that ended it, else
+        the next one."""
         at = len(self.tokens)
         return at if not at or self.forced[-1] else at - markers.call_before(self.tokens, at)
 
     def fork(self) -> Draft:
-        """A draft that begins as this one does, with lists of its own."""
+        """Copy the draft, so that either can go on."""
         lists: dict[str, Any] = {name: list(value) for name, value in vars(self).items() if isinstance(value, list)}
         return replace(self, **lists)
 

@@ -1,13 +1,23 @@
 """Budget forcing (Muennighoff et al. 2025, "s1: Simple test-time scaling", section 3.1), in both published forms:
 exhausted thinking is closed with a phrase that asks for the final answer, and thinking that ends early is prolonged by
-"Wait". The answer has its own cap, s."""
+"Wait". The answer is limited to s."""
 
 from collections.abc import Generator, Sequence
 
 from elastic_core.budget import Budget
 from elastic_core.models.special_tokens import Markers
-from elastic_core.strategies.base import Completion, Draft, Generate, Sampling, Strategy, StrategyRun, solve, think
-from elastic_core.strategies.rules import CLOSES_ONCE, KEEPS_PHASES
+from elastic_core.strategies.base import (
+    CLOSES_ONCE,
+    KEEPS_PHASES,
+    Completion,
+    Draft,
+    Generate,
+    Sampling,
+    Strategy,
+    StrategyRun,
+    solve,
+    think,
+)
 from elastic_core.trajectory import ThinkFinish
 
 
@@ -43,7 +53,7 @@ def with_waits(num_waits: int) -> Strategy:
 
 
 def exhausted(thought: Sequence[int], markers: Markers) -> tuple[int, ...]:
-    """What s1 writes to end a thought whose budget is spent."""
+    """Tokens that s1 writes to end a thought at the end of its budget."""
     closing = markers.closing(thought)
     at = len(closing) - len(markers.close)
     # The newline stands inside the thought, also where the opening has to be completed first.

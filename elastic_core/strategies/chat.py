@@ -14,13 +14,13 @@ from elastic_core.strategies.base import Finish, Sampling, Strategy
 from elastic_core.strategies.single_pass import UNCONSTRAINED, VANILLA
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
 
-EFFORT = "effort"  # What a sweep's settings call all levels together.
+EFFORT = "effort"  # All levels together, in a sweep's settings.
 STRATEGY = f"{EFFORT}_{{}}"  # A level's strategy.
 
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """Answer a user's message in at most `max_tokens` tokens (None: the server's own limit), at a level of effort that
+    """Answer a user's message in at most `max_tokens` tokens (None: the server's limit), at a level of effort that
     the server knows (None: its default). `role` is as of `Generate`."""
 
     question: str
@@ -43,7 +43,7 @@ class Reply:
 
     @property
     def tokens(self) -> range:
-        """So many tokens as were sampled; the server does not show their ids."""
+        """Stands for the sampled tokens; the server does not show their ids."""
         return range(self.sampled)
 
 

@@ -22,8 +22,17 @@ from elastic_core.budget import Budget
 from elastic_core.models.special_tokens import Markers, chat_prompt
 from elastic_core.reasonflux.guide import MAX_STEPS, Guide, Interpreter, load_script, question_of
 from elastic_core.reasonflux.library import Template
-from elastic_core.strategies.base import Completion, Draft, Finish, Generate, Sampling, Strategy, StrategyRun, solve
-from elastic_core.strategies.rules import FORCED_AT_T
+from elastic_core.strategies.base import (
+    FORCED_AT_T,
+    Completion,
+    Draft,
+    Finish,
+    Generate,
+    Sampling,
+    Strategy,
+    StrategyRun,
+    solve,
+)
 from elastic_core.system.fingerprint import hash_value
 from elastic_core.trajectory import NAVIGATOR, TRANSLATED, ThinkFinish
 
@@ -58,7 +67,7 @@ class TemplateParameters(BaseModel):
     )
     query: Literal["fields", "joined"] = Field(
         "fields",
-        exclude_if=lambda query: query == "fields",  # Of rehearsals before there was a choice.
+        exclude_if="fields".__eq__,  # Of rehearsals before there was a choice.
         description="What of a plan they are searched by: fields, as published (category for the chapter, direction "
         "for the section, method for the template), or joined, the three as one text for every level.",
     )
@@ -169,8 +178,8 @@ class _Conversation:
             self.ask(request)
         limit = REPLY_TOKENS if self.left is None else min(REPLY_TOKENS, self.left)
         if self.interpreter and role == NAVIGATOR:
-            # The reply is drawn whole and cut afterwards: the tokens of a text depend on how it goes on, and the first
-            # ones must be the same under every budget.
+            # The reply is sampled to its end and cut afterwards: the tokens of a text depend on how it goes on, and the
+            # first ones must be the same under every budget.
             self.draft.turn(TRANSLATED)
             prefix, end = self.interpreter.prefix, self.interpreter.end_of_text
             drawn = yield Generate(prefix, REPLY_TOKENS, end, self.sampling, NAVIGATOR)

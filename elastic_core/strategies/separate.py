@@ -1,12 +1,21 @@
-"""Separate budgeting (Elastic Reasoning, section 3.2): thinking gets t tokens, the solution its own s."""
+"""Separate budgeting (Elastic Reasoning, section 3.2): thinking gets t tokens, the solution s."""
 
 from collections.abc import Generator
 from dataclasses import replace
 
 from elastic_core.budget import Budget
 from elastic_core.models.special_tokens import Markers
-from elastic_core.strategies.base import Completion, Draft, Generate, Sampling, Strategy, StrategyRun, solve, think
-from elastic_core.strategies.rules import CLOSES_ALL
+from elastic_core.strategies.base import (
+    CLOSES_ALL,
+    Completion,
+    Draft,
+    Generate,
+    Sampling,
+    Strategy,
+    StrategyRun,
+    solve,
+    think,
+)
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 
 

@@ -10,15 +10,24 @@ from collections.abc import Callable
 
 from elastic_core.budget import Budget
 from elastic_core.models.special_tokens import Markers
-from elastic_core.strategies.base import Decode, Draft, Generate, Sampling, Strategy, StrategyRun
-from elastic_core.strategies.rules import FORCES_NOTHING, T_AND_S, keeps_total
+from elastic_core.strategies.base import (
+    FORCES_NOTHING,
+    T_AND_S,
+    Decode,
+    Draft,
+    Generate,
+    Sampling,
+    Strategy,
+    StrategyRun,
+    keeps_total,
+)
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
 
 MAX_CAP = 8192  # Tokens that L1-Max may use in its authors' evaluation, whatever n is.
 
 
 def single_pass(cap: Callable[[Budget], int | None]) -> Decode:
-    """At most `cap` tokens in one go; thinking and solution are told apart at the first think-end."""
+    """At most `cap` tokens in one go; the first think-end separates thinking from solution."""
 
     def decode(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
         draft, limit = Draft(prompt_ids, sampling.logprobs), cap(budget)

@@ -1,4 +1,4 @@
-"""What a sweep costs: at most how many tokens its plan takes, and how fast a model drew tokens in earlier sweeps."""
+"""The cost of a sweep: most tokens that its plan can take, and the speed of a model in earlier sweeps."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def bound(
                 limited = engine if max_response_tokens is None else Limited(engine, max_response_tokens)
                 await drive(rollout, {"policy": limited, **others}, seed=0)
             independent.generated += MAX_TRANSLATED_TOKENS * strategy.translates
-        # Drawn whole and once for all budgets.
+        # Sampled to their end, and once for all budgets.
         shared.generated += MAX_TRANSLATED_TOKENS * any(strategies[cell.strategy].translates for cell in prompts)
         return Bound(shared.generated, independent.generated)
 
@@ -104,7 +104,7 @@ class _Endless:
 
 
 class Throughput(NamedTuple):
-    """Of one model on one engine, both by fingerprint: tokens that all replicas together drew per second, bytes of the
+    """Speed of one model on one engine, both by fingerprint: tokens per second of all replicas together, bytes of the
     table per token in its rows, and the `Latency` and `Steps` of one, None of two models that share a response."""
 
     model: str

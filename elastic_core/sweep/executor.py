@@ -1,4 +1,4 @@
-"""Runs a sweep's plan: samples at their own pace, the cells of each side by side, rows to disk as they come.
+"""Runs a sweep's plan: each sample by itself, its cells side by side, rows to disk as they come.
 
 A sample's rows do not depend on how its cells interleave (`elastic_core.engines.memo`), and are stored in the
 order of its cells: a killed run leaves the rows that one cell after the other would have left.
@@ -40,7 +40,7 @@ _SHOWN_FAILURES = 10
 
 @dataclass
 class SweepResult:
-    """Counts of one run, so far or at its end. Grading and storing run beside generation."""
+    """Counts of one run, so far or at its end. Grading and storing overlap with generation."""
 
     rows_present: int
     rows_total: int
@@ -85,14 +85,14 @@ async def run_sweep(
     """Generate, grade and store every missing sample. Call it inside `with store.writing(manifest)`.
 
     Args:
-        replicas: engines with the same checkpoints; a sample stays with one, whose prefix cache holds it.
+        replicas: engines with the same checkpoints; a sample stays with one, for its prefix cache.
         max_response_tokens: where a phase without a limit ends; None is the context's end.
-        max_in_flight: requests at once per replica; twice an engine's max_num_seqs keeps its batch full.
+        max_in_flight: concurrent requests per replica; twice an engine's max_num_seqs keeps its batch full.
         on_progress: called after every shard, from the event loop.
 
     Raises:
         SweepIncomplete: at the end, when samples failed.
-        EngineLost: when an engine is gone; what was finished is stored.
+        EngineLost: when an engine is gone; finished samples are stored.
         UserError: when rows break a rule of their strategy; they are not stored.
     """
     run = _Run(plan, sampling, prompts, rows, store, max_response_tokens, on_progress)
@@ -163,11 +163,11 @@ class _Run:
             if self.max_response_tokens is not None:
                 mine = {role: Limited(engine, self.max_response_tokens) for role, engine in mine.items()}
             prompt, reason = self.prompts.ids(unit.problem, cell.strategy, cell.budget), ""
-            answer_of = answer_reader(self.rows.tokenizer, self.rows.markers, unit.problem.grader)
+            strategy = self.strategy(cell)
+            if strategy.reads is not None:
+                strategy = strategy.reading(answer_reader(self.rows.tokenizer, self.rows.markers, unit.problem.grader))
             for _ in range(ATTEMPTS):
-                rollout = (
-                    self.strategy(cell).reading(answer_of).decode(prompt, cell.budget, self.rows.markers, self.sampling)
-                )
+                rollout = strategy.decode(prompt, cell.budget, self.rows.markers, self.sampling)
                 try:
                     return await drive(rollout, mine, unit.seed)
                 except RequestFailed as error:
@@ -255,8 +255,8 @@ class _Load:
 
 
 class _Scheduler:
-    """Which replica takes the next sample, and when. Each replica has at most `max_in_flight` requests at once, and few
-    more samples than that takes: a sample has one request at first, and many once its trunk is drawn. So a full batch
+    """Gives the next sample to a replica. Each replica has at most `max_in_flight` concurrent requests, and few more
+    samples than that takes: a sample has one request at first, and many once its trunk is drawn. So a full batch
     comes from few samples, which end soon, and an engine with free room gets further samples."""
 
     def __init__(self, replicas: Sequence[Replica], max_in_flight: int) -> None:
@@ -284,7 +284,7 @@ class _Slot:
     num_requests: int = 0
 
     def end(self) -> None:
-        """The sample, or a request beside others, has ended."""
+        """Count the end of the sample, or of one of several requests."""
         self.on.load -= 1
         self.eased.set()
 

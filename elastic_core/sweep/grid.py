@@ -1,5 +1,5 @@
-"""What a sweep measures: its cells (which strategy runs under which budget, for which model), which of a benchmark's
-problems, and how many samples of each.
+"""The grid of a sweep: its cells (a strategy under a budget, for a model), the problems of each benchmark, and the
+samples per problem.
 
 Problems are taken in the order of a hash of their names, independent of the sweep's seed and of results. So a smaller
 number of problems is a subset of a larger one, and raising the number keeps the rows there are.
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from elastic_core.budget import Budget
+from elastic_core.budget import Budget, parse_grid
 from elastic_core.errors import nearest
 from elastic_core.seeds import problem_digest
 from elastic_core.statistics.estimates import without_seed
@@ -84,7 +84,7 @@ def build_cells(
     instead of ending the sweep, and their draws contain those of smaller budgets.
 
     Args:
-        strategies_of: of models with strategies of their own, by name; a training's are also its seeds'.
+        strategies_of: of models that differ from the others, by name; a training's are also its seeds'.
 
     Raises:
         ValueError: on an unknown strategy, a budget that a strategy refuses, a repeated entry or an empty list.
@@ -98,13 +98,7 @@ def build_cells(
         for i, entry in enumerate(entries):
             if entry in entries[:i]:
                 raise ValueError(f'"{entry}" appears twice among the {name} of the sweep')
-    for strategy in every_strategy(strategies, chosen):
-        if strategy not in STRATEGIES:
-            if strategy.startswith(f"{ADAPTIVE}_"):
-                StopRule.parse(strategy)  # It says what is wrong with the rule.
-            hint = nearest(strategy, STRATEGIES)
-            known = [*STRATEGIES, f"a stop rule like {ADAPTIVE}_agree2_every16"]
-            raise ValueError(f'no strategy "{strategy}"{hint}; expected one of {", ".join(known)}')
+    known_strategies(every_strategy(strategies, chosen))
     cells = [
         Cell(model, benchmark, strategy, budget)
         for model in models
@@ -116,6 +110,24 @@ def build_cells(
         if expected := STRATEGIES[cell.strategy].expected_budget(cell.budget):
             raise ValueError(f"{cell.strategy} cannot run under {cell.budget}; expected {expected}")
     return sorted(cells, key=_size, reverse=True)
+
+
+def known_strategies(strategies: Sequence[str]) -> Sequence[str]:
+    """The strategies; a ValueError on an unknown one."""
+    for strategy in strategies:
+        if strategy not in STRATEGIES:
+            if strategy.startswith(f"{ADAPTIVE}_"):
+                StopRule.parse(strategy)  # It says what is wrong with the rule.
+            hint = nearest(strategy, STRATEGIES)
+            known = [*STRATEGIES, f"a stop rule like {ADAPTIVE}_agree2_every16"]
+            raise ValueError(f'no strategy "{strategy}"{hint}; expected one of {", ".join(known)}')
+    return strategies
+
+
+def request_cells(request: Mapping[str, Any], benchmarks: Sequence[str]) -> dict[str, list[Cell]]:
+    """Cells of each model of a sweep's request; raises as `build_cells`."""
+    grid = request["strategies"], parse_grid(request["budgets"]), request.get("strategies_of")
+    return {name: build_cells([name], benchmarks, *grid) for name in request["models"]}
 
 
 def every_strategy(strategies: Sequence[str], strategies_of: Mapping[str, Sequence[str]]) -> list[str]:
@@ -134,8 +146,8 @@ def _possible(model: str, strategies: Sequence[str]) -> list[str]:
 
 
 def _size(cell: Cell) -> tuple[bool, float, float, float, bool]:
-    """Of equal budgets, a strategy with one request comes first: its draw holds what others draw in several. One that
-    probes comes after all budgets: most of its probes are their answers, and are drawn side by side."""
+    """Sort key: larger budgets first. Among equal ones a strategy with one request comes first: its tokens hold those
+    that others sample in several. One that probes comes after all budgets: most of its probes are their answers."""
     think, solution = (inf if limit is None else limit for limit in (cell.budget.think, cell.budget.solution))
     strategy = STRATEGIES[cell.strategy]
     return strategy.reads is None, think + solution, think, solution, strategy.roles == ("policy",)

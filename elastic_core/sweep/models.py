@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elastic_core.budget import Budget, parse_grid
+from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
 from elastic_core.engines.endpoint import Endpoint
 from elastic_core.engines.parameters import EngineParameters
@@ -18,7 +18,7 @@ from elastic_core.strategies import STRATEGIES, Strategy
 from elastic_core.strategies.chat import CHAT_STRATEGIES
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO, Templates
 from elastic_core.strategies.separate import SEPARATE_NATIVE
-from elastic_core.sweep.grid import Cell, build_cells, checkpoint_names, split_model
+from elastic_core.sweep.grid import Cell, checkpoint_names, request_cells, split_model
 from elastic_core.sweep.rows import ChatRows, RowBuilder
 
 
@@ -36,7 +36,7 @@ class Prompts:
 
     def __init__(self, tokenizer: Any, strategies: Mapping[str, Strategy] = STRATEGIES) -> None:
         self.strategies = strategies
-        # A copy, because the writer's thread decodes with the tokenizer meanwhile.
+        # A copy, because the writer's thread decodes with the tokenizer at the same time.
         self._tokenizer = copy.deepcopy(tokenizer)
         self._known: dict[str, tuple[int, ...]] = {}
 
@@ -74,12 +74,6 @@ class SweepModel:
         return max((len(each.addresses) for each in self.endpoints.values()), default=engine.data_parallel_size)
 
 
-def cells_of(request: Mapping[str, Any], benchmarks: Sequence[str]) -> dict[str, list[Cell]]:
-    """Cells of each model of a request; raises as `build_cells`."""
-    grid = request["strategies"], parse_grid(request["budgets"]), request.get("strategies_of")
-    return {name: build_cells([name], benchmarks, *grid) for name in request["models"]}
-
-
 def sweep_models(
     request: Mapping[str, Any],
     fingerprints: Mapping[str, str],
@@ -102,7 +96,7 @@ def sweep_models(
     found = []
     behind, as_published = endpoints or {}, "grading" in request
     tokenizers = {**paths, **{name: each.tokenizer for name, each in behind.items() if each.tokenizer is not None}}
-    for name, cells in cells_of(request, list(problems)).items():
+    for name, cells in request_cells(request, list(problems)).items():
         names = checkpoint_names([name])
         for checkpoint in names:
             if checkpoint not in fingerprints:

@@ -1,5 +1,5 @@
-"""What is missing in a sweep: the samples that its table lacks (`plan_sweep`), in which order they are drawn
-(`longest_first`), and what the rows of unfinished samples teach the memo of a resumed run (`StoredRows`, `learn`)."""
+"""The plan of a sweep: the samples that its table lacks (`plan_sweep`) and their order (`longest_first`). The rows of
+unfinished samples rebuild the memo of a resumed run (`StoredRows`, `learn`)."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ def plan_sweep(
     finished: pl.DataFrame,
     sharing: Sharing = "memo",
 ) -> SweepPlan:
-    """The samples that the table lacks, sample by sample over all problems: a half-done table is a whole sweep of fewer
-    samples. A larger `num_samples` later adds samples and keeps those there are. A ValueError on a benchmark without
-    problems, or repeated problem ids.
+    """The samples that the table lacks, sample by sample over all problems: a half-done table is a complete sweep of
+    fewer samples. A larger `num_samples` later adds samples and keeps those there are. A ValueError on a benchmark
+    without problems, or repeated problem ids.
 
     Args:
         cells: of one model, largest budget first.
@@ -115,7 +115,7 @@ def plan_sweep(
                 if missing := lacking(name, present.get((name, problem.id, number), frozenset())):
                     seed_here = sample_seed(seed, name, problem.id, number)
                     work.append(Work(problem, number, seed_here, missing, resumed))
-    if sharing == "independent":  # Every cell is a unit, the largest first, with a seed of its own.
+    if sharing == "independent":  # Every cell is a unit with another seed, the largest first.
         work = [
             replace(unit, seed=cell_seed(unit.seed, cell.strategy, str(cell.budget)), cells=(cell,))
             for cell in cells
@@ -127,7 +127,8 @@ def plan_sweep(
 
 
 def known_lengths(table: Table, model: str) -> dict[tuple[str, str], float]:
-    """From a table: the longest row of a sample, on average over samples, of this model or else of others."""
+    """Tokens of the longest row of a sample, the mean over a table's samples of this model or else of others, by
+    benchmark and problem."""
     sample = ["benchmark", "problem", "model", "sample"]
     longest = table.scan().group_by(sample).agg(tokens=sampled_tokens().max())
     own = pl.col("tokens").filter(pl.col("model") == model).mean()
@@ -185,7 +186,7 @@ class StoredRows:
         related = [name for name in keys["model"].unique() if mine & set(checkpoints(name).values())]
         blocks = _samples(coming).with_row_index("block").with_columns(pl.col("block") // BLOCK)
         blocks = blocks.cast({name: keys.schema[name] for name in _SAMPLE})
-        # Of all blocks at once: the keys of a large table take seconds to go through.
+        # All blocks in one query: the keys of a large table take seconds to go through.
         found = keys.lazy().filter(pl.col("model").is_in(related)).join(blocks.lazy(), on=_SAMPLE)
         self._shards = found.select("block", "shard").unique().collect()
 

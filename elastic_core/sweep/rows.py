@@ -132,13 +132,13 @@ class ChatRows(RowBuilder):
 
 
 def _structs(lists: Sequence[Sequence[Any]], **fields: Any) -> pa.Array:
-    """Lists of structs, whose fields come joined over all lists."""
+    """Lists of structs from fields that are joined over all lists."""
     joined = pa.StructArray.from_arrays(list(fields.values()), list(fields))
     return pa.LargeListArray.from_arrays(_bounds(lists), joined)
 
 
 def _bounds(lists: Sequence[Sequence[Any]]) -> np.ndarray:
-    """Where each list begins when all are joined, and where the last one ends. Shape (lists + 1,), int64."""
+    """Offsets of lists that are joined, and the end of the last one. Shape (lists + 1,), int64."""
     return np.cumsum([0, *map(len, lists)])
 
 
@@ -172,7 +172,7 @@ def regrade(
 
     Args:
         on_rows: called with the number of rows of each finished shard.
-        before_change: called before a shard whose grades change is written, while no sweep writes the table.
+        before_change: called before a shard with changed grades is written, while no sweep writes the table.
         only: leave shards alone that have no such row; `on_rows` counts these.
 
     Raises:

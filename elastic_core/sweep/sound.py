@@ -1,4 +1,4 @@
-"""Rows of a trajectory table that numbers may come from (`checked_rows`): those that obey its rules and contradict
+"""Rows of a trajectory table that statistics may use (`checked_rows`): those that obey its rules and contradict
 neither each other nor the manifest, of samples that every problem has (`whole_samples`).
 
 An unfinished sweep has the samples that ended first, and short responses end first. So a cell counts the samples that
@@ -20,9 +20,9 @@ from elastic_core.rewards.truth import UNANSWERED, GradeStatus
 from elastic_core.seeds import cell_seed, sample_seed
 from elastic_core.statistics.cost import with_work
 from elastic_core.strategies import STRATEGIES, Strategy
-from elastic_core.strategies.rules import Rules
+from elastic_core.strategies.base import Rules
 from elastic_core.sweep.grid import SWAP
-from elastic_core.sweep.store import Manifest
+from elastic_core.sweep.table import Manifest
 from elastic_core.trajectory import BUDGET, CELL, KEY, SolutionFinish
 
 Problems = Mapping[tuple[str, str], Problem]  # By benchmark and id.
@@ -57,7 +57,7 @@ _EVERY_ROW: Rules = {
     "the response has the tokens that are counted": pl.coalesce(_IDS, _FLAGS).eq(_THINK + _FORCED + _SOLUTION),
     "each of its tokens is marked as forced or not": _IDS.eq(_FLAGS),
     "the forced tokens are those that are marked": pl.col("_marked").eq(_FORCED),
-    # Of a model that is asked in text, what its server does not count as thinking is the solution's.
+    # Behind a chat API, tokens that the server does not count as thinking are the solution's.
     "a solution that was not begun has no tokens": _BEGUN | _IDS.is_null() | _SOLUTION.eq(0),
     "the score is in [0, 1]": _SCORE.is_between(0, 1).fill_null(False),
     "the score as published is 0 or 1": pl.col("published_score").is_in([0.0, 1.0]),
@@ -80,8 +80,8 @@ def checked_rows(
     manifest: Manifest | None = None,
     problems: Problems | None = None,
 ) -> pl.DataFrame:
-    """Columns, `KEY` among them, of a table's rows; `WORK` is counted if asked. If some problem has a cluster, there is
-    the column cluster too: a problem without one is one by itself. Raises as `check_rows`."""
+    """Columns, `KEY` among them, of a table's rows; `WORK` is counted if requested. If some problem has a cluster,
+    there is the column cluster too: a problem without one is one by itself. Raises as `check_rows`."""
     rows, known = with_work(rows), problems or {}
     names = rows.select(*columns).collect_schema().names()
     looked_at = {"seed"}.union(*(holds.meta.root_names() for holds in _EVERY_ROW.values()))

@@ -27,7 +27,7 @@ _MANY_PROBLEMS = 10_000  # Where `problems_needed` ends its search.
 
 
 class Widest(NamedTuple):
-    """The cell whose interval is widest, in words, and half its 95 % interval in points (percent)."""
+    """The cell with the widest interval, in words, and half its 95 % interval in points (percent)."""
 
     cell: str
     half_width: float
@@ -38,7 +38,7 @@ def widest(rows: pl.LazyFrame, cells: Iterable[Cell], num_samples: int | None = 
 
     Args:
         rows: of a trajectory table; only those of the cells are read into memory.
-        num_samples: project to so many per problem. The projection replaces what the samples within a problem
+        num_samples: project to this number per problem. The projection replaces what samples within a problem
             contribute to the variance between the problems' means; a problem with one sample contributes nothing.
     """
     schema = rows.collect_schema()
@@ -51,7 +51,7 @@ def widest(rows: pl.LazyFrame, cells: Iterable[Cell], num_samples: int | None = 
         model, benchmark, strategy, think, solution = rows_of_cell.select(CELL).row(0)
         problems = problem_table(rows_of_cell, ["score"])
         if num_samples is not None:
-            # Means of problems with the variance that so many samples of each are expected to leave.
+            # Means of problems with the variance that is expected at this number of samples.
             spread = rows_of_cell.group_by("problem").agg(within=pl.col("score").var().fill_null(0.0), now=pl.len())
             within, now = spread["within"].to_numpy(), spread["now"].to_numpy()
             means = column_of(problems, "score")
@@ -73,7 +73,7 @@ def next_samples(now: Samples, cap: int) -> Samples:
 
 
 class Reach(NamedTuple):
-    """Half the narrowest 95 % interval of avg@k, in points (percent), with so many problems and samples. `alike` is a
+    """Half the narrowest 95 % interval of avg@k, in points (percent), at a number of problems and samples. `alike` is a
     lower bound for any cell: problems of equal difficulty, at the accuracy where the interval is narrowest; differences
     between problems only widen it. `certain` is of a cell that is all wrong or all right."""
 

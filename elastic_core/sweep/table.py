@@ -1,33 +1,204 @@
-"""The trajectory table of a sweep: several stores read as one, under the names that the sweep gives its models.
+"""The trajectory table on disk: append-only parquet shards that a reader may open at any moment, and a manifest of what
+its rows have in common. Rows of another origin are refused.
 
-A store holds the rows of one model, by fingerprint, on one benchmark under one sampling. So a sweep with one more
-model, or with the same model under another name, finds the rows that were drawn before.
+A `TrajectoryStore` holds the rows of one model, by fingerprint, on one benchmark under one sampling. A `SweepTable`
+reads several as one, under the names that a sweep gives its models: a sweep with one more model, or with the same model
+under another name, finds the rows that were drawn before.
+
+Promised: a shard is there whole or not at all, also after a kill or a power cut; a key never appears twice; one
+writer at a time. Not promised: an order of rows.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
+from elastic_core.errors import UserError
 from elastic_core.sweep.grid import checkpoints, split_model
-from elastic_core.sweep.store import MANIFEST, Manifest, ManifestMismatch, TrajectoryStore, locked
-from elastic_core.system.files import write_text
+from elastic_core.system.files import LockHeld, exclusive, replacing, write_text
 from elastic_core.system.fingerprint import hash_value
+from elastic_core.trajectory import KEY, SCHEMA
 
+MANIFEST = "manifest.json"  # File in the table's directory.
+
+_SHARDS = "rows-*.parquet"
+_KEY = list(KEY)
+_TEXT = [name for name in _KEY if SCHEMA[name] == pl.String]
 _NOT_OF_A_STORE = ("preset", "vllm")
 """Settings that are not part of a store's name: rows of another version of vLLM are refused, not drawn again."""
 
 
+class ManifestMismatch(UserError):
+    """The table on disk was made from something else."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Provenance of a trajectory table."""
+
+    models: dict[str, str]  # Name → fingerprint of its checkpoint.
+    engines: dict[str, str]  # Name of a model → fingerprint of the engine that ran it.
+    benchmarks: dict[str, str]  # Name → hash of its file.
+    settings: dict[str, Any]
+    """Temperature, top_p, seed and what else changes a row without being part of its key."""
+    templates: dict[str, str] = field(default_factory=dict)
+    """Strategy → fingerprint of the thought templates that it searches."""
+    servers: dict[str, dict[str, Any]] = field(default_factory=dict)  # Model → the server that ran it.
+    stores: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Model → benchmark (or benchmark/strategy, with templates) → directory of the `TrajectoryStore`, relative to the
+    table's. Empty where the table holds the rows itself."""
+
+    def joined_with(self, new: Manifest, table: Path) -> Manifest:
+        """Both together: a table may gain models, benchmarks and strategies. ManifestMismatch names other changes."""
+        for section in asdict(self):
+            before, now = getattr(self, section), getattr(new, section)
+            names = before.keys() | now.keys() if section == "settings" else before.keys() & now.keys()
+            for name in sorted(names):
+                if before.get(name) != now.get(name):
+                    raise ManifestMismatch(
+                        f"{table}: its rows were made with {section[:-1]} {name} = {before.get(name)}, now it is "
+                        f"{now.get(name)}; restore that, write to another directory, or delete this one to start over"
+                    )
+        return Manifest(**{section: getattr(self, section) | getattr(new, section) for section in asdict(self)})
+
+    def dumps(self) -> str:
+        return json.dumps(asdict(self), indent=2, sort_keys=True) + "\n"
+
+    @classmethod
+    def load(cls, file: Path) -> Manifest:
+        """Raises ManifestMismatch when the file is not a manifest."""
+        try:
+            return cls(**json.loads(file.read_text()))
+        except (ValueError, TypeError) as error:
+            raise ManifestMismatch(f"{file}: not the manifest of a trajectory table ({error})") from error
+
+
+class TableLocked(UserError):
+    """Another process writes this table."""
+
+
+class DuplicateKey(RuntimeError):
+    """A key came a second time: a defect of the caller."""
+
+
+class TrajectoryStore:
+    """A directory with the table's shards, its manifest and its lock."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._keys: pl.DataFrame | None = None  # Held while writing.
+
+    def shards(self) -> list[Path]:
+        return sorted(self.directory.glob(_SHARDS))
+
+    def scan(self, shards: Iterable[str] | None = None) -> pl.LazyFrame:
+        """All rows there are now, or those of some shards (as `finished` names them; others are ignored)."""
+        files = self.shards()
+        if shards is not None:
+            wanted = set(shards)
+            files = [file for file in files if str(file) in wanted]
+        if not files:
+            return pl.LazyFrame(schema=SCHEMA)
+        # Shards of an earlier version lack columns that may be null.
+        return pl.scan_parquet(files, glob=False, schema=SCHEMA, missing_columns="insert")
+
+    def read(self) -> pl.DataFrame:
+        return self.scan().collect()
+
+    def finished(self) -> pl.DataFrame:
+        """The key columns of every row there is, texts as categories, and the path of its shard."""
+        return self._read_keys() if self._keys is None else self._keys
+
+    def _read_keys(self) -> pl.DataFrame:
+        none = _keys_of(pl.DataFrame(schema=SCHEMA), "")
+        found = (_keys_of(pl.read_parquet(file, columns=_KEY), str(file)) for file in self.shards())
+        return pl.concat([none, *found])
+
+    def joined_with(self, manifest: Manifest) -> Manifest:
+        """The table's manifest with this one; raises as `Manifest.joined_with`."""
+        file = self.directory / MANIFEST
+        return Manifest.load(file).joined_with(manifest, self.directory) if file.exists() else manifest
+
+    @contextmanager
+    def writing(self, manifest: Manifest, wait_seconds: float = 0) -> Iterator[None]:
+        """Hold the table for appending; half-written files of a killed writer are removed. Queues up to `wait_seconds`
+        behind another writer, negative without end, then raises TableLocked; the lock of a killed process is free.
+        Raises ManifestMismatch when the table's rows were made from something else."""
+        with locked(self.directory, wait_seconds):
+            for leftover in self.directory.glob("*.tmp"):
+                leftover.unlink()
+            write_text(self.directory / MANIFEST, self.joined_with(manifest).dumps(), durable=True)
+            self._keys = self._read_keys()
+            try:
+                yield
+            finally:
+                self._keys = None
+
+    def append(self, rows: pl.DataFrame) -> None:
+        """Write one shard, inside `writing`. After return the rows survive a power cut. Raises DuplicateKey, and writes
+        nothing, when a key is in the table or twice in `rows`."""
+        assert self._keys is not None, "append needs `with store.writing(manifest)`"
+        if rows.schema != SCHEMA:
+            raise ValueError(f"rows have the columns {dict(rows.schema)}; expected {dict(SCHEMA)}")
+        if rows.is_empty():
+            return
+        last = max((int(shard.stem.rpartition("-")[2]) for shard in self.shards()), default=-1)
+        target = self.directory / f"rows-{last + 1:06d}.parquet"
+        new = _keys_of(rows, str(target))
+        known = self._keys.join(new, on=_KEY, how="semi", nulls_equal=True)
+        repeated = pl.concat([new.filter(new.select(_KEY).is_duplicated()), known])
+        if not repeated.is_empty():
+            raise DuplicateKey(f"{self.directory}: {repeated.height} rows have a key twice, such as {repeated.row(0)}")
+        self._write(rows, target)
+        self._keys = pl.concat([self._keys, new])
+
+    def rewrite(self, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
+        """Replace every shard by `change` of it, one after the other, where that differs; keys stay. Raises as
+        `locked`, but inside `writing`, which holds the lock."""
+        with locked(self.directory) if self._keys is None else nullcontext():
+            for shard in self.shards():
+                before = self.scan([str(shard)]).collect()
+                rows = change(before)
+                assert rows.schema == SCHEMA and rows.select(_KEY).equals(before.select(_KEY))
+                if not rows.equals(before):
+                    self._write(rows, shard)
+
+    def _write(self, rows: pl.DataFrame, target: Path) -> None:
+        with replacing(target, durable=True) as temporary:
+            rows.write_parquet(temporary)
+
+
+@contextmanager
+def locked(directory: Path, wait_seconds: float = 0) -> Iterator[None]:
+    """Hold a table alone; raises TableLocked when another process holds it."""
+    try:
+        with exclusive(directory, wait_seconds):
+            yield
+    except LockHeld as holder:
+        raise TableLocked(
+            f"{directory}: {holder} is writing this table; wait for it, stop it, or use another directory"
+        ) from None
+
+
+def _keys_of(rows: pl.DataFrame, shard: str) -> pl.DataFrame:
+    """The key columns of one shard's rows, texts as categories, and the shard's name: all that stays in memory."""
+    texts = pl.col(_TEXT).cast(pl.Categorical)
+    return rows.select(_KEY).with_columns(texts, shard=pl.lit(shard).cast(pl.Categorical))
+
+
 class SweepTable:
-    """A directory whose manifest names the stores; one that names none is a store itself."""
+    """A directory with a manifest that names the stores; one that names none is a store itself."""
 
     def __init__(self, directory: Path, added: Manifest | None = None) -> None:
-        """Joins the manifest of what a sweep is about to write (`with_stores`) to the table's; None to read. Raises
+        """Join the manifest of a sweep that is about to write (`with_stores`) with the table's; None to read. Raises
         ManifestMismatch when the table's rows were made from something else, or its manifest is broken, and
         FileNotFoundError without any."""
         self.directory = directory
@@ -53,10 +224,10 @@ class SweepTable:
 
     @contextmanager
     def writing(self, wait_seconds: float = 0) -> Iterator[None]:
-        """`TrajectoryStore.writing` for all stores at once."""
+        """`TrajectoryStore.writing` for all stores together."""
         with ExitStack() as stack:
             stack.enter_context(locked(self.directory, wait_seconds))
-            self._open(self.manifest)  # Another sweep may have added models meanwhile.
+            self._open(self.manifest)  # Another sweep may have added models since.
             # Sorted, so that two sweeps with stores in common cannot deadlock.
             for place, store in sorted(self._stores.items()):
                 stack.enter_context(store.writing(self._manifest_of(place), wait_seconds))
@@ -95,7 +266,7 @@ class SweepTable:
         }
 
     def _joined(self, read: Callable[[TrajectoryStore], pl.LazyFrame]) -> pl.LazyFrame:
-        """What is read of all stores, under the names of their models."""
+        """Rows of all stores, under the names of their models."""
         found = []
         for name, parts in self.manifest.stores.items():
             for rows in (read(self._stores[place]) for place in parts.values()):
@@ -122,12 +293,12 @@ class SweepTable:
         )
 
 
-Table = TrajectoryStore | SweepTable  # Where rows of a sweep go to and come from.
+Table = TrajectoryStore | SweepTable  # Both hold rows of a sweep.
 
 
 def with_stores(manifest: Manifest, models: Sequence[str], table: Path, stores: Path) -> Manifest:
     """The manifest of a table's directory with a store, below `stores`, for each model (such as "A>B") on each
-    benchmark. A strategy with thought templates has its own, because other templates make other rows."""
+    benchmark. A strategy with thought templates has a further one, because other templates make other rows."""
     parts = [(name, strategy) for name in manifest.benchmarks for strategy in (None, *manifest.templates)]
     settings = {name: value for name, value in manifest.settings.items() if name not in _NOT_OF_A_STORE}
     root = os.path.relpath(stores, table)

@@ -13,8 +13,7 @@ import polars as pl
 
 from elastic_core.errors import UserError, nearest
 from elastic_core.statistics.estimates import sampled_tokens
-from elastic_core.sweep.store import ManifestMismatch
-from elastic_core.sweep.table import SweepTable
+from elastic_core.sweep.table import ManifestMismatch, SweepTable
 from elastic_core.trajectory import BUDGET, KEY
 from reports.comparison import paired_cells, render_pairs
 from reports.summary import metric_name

@@ -231,7 +231,7 @@ def _model_tokenizer(model: str | None, preset: str | None) -> Path | None:
         return None
     from flows.runtime.run import FlowRun
 
-    return FlowRun.begin(preset).inputs.data.tokenizer
+    return FlowRun.begin(preset).tokenizer
 
 
 def _known() -> dict[str, Dataset]:

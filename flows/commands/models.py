@@ -25,7 +25,7 @@ from flows.commands.options import (
 from flows.runtime import environment
 
 if TYPE_CHECKING:
-    from flows.runtime.inputs import Inputs
+    from flows.runtime.stages import Stages
 
 
 @click.group()
@@ -79,16 +79,16 @@ def export(
     environment.prepare()
     from flows.runtime.run import FlowRun
 
-    inputs = FlowRun.begin(preset, changes_of(overrides)).inputs
-    click.echo(_export_model(inputs, model, to, push) if tasks is None else _export_lm_eval(inputs, tasks))
+    run = FlowRun.begin(preset, changes_of(overrides))
+    click.echo(_export_model(run, model, to, push) if tasks is None else _export_lm_eval(run, tasks))
 
 
-def _export_model(inputs: Inputs, model: str, to: Path | None, push: str | None) -> str:
+def _export_model(run: Stages, model: str, to: Path | None, push: str | None) -> str:
     """Write the card and the effort levels anew, from a finished sweep; return the model's path or address."""
     from elastic_core.training import model_card
 
-    inputs.data.require_built("train")
-    directory, cards = inputs.trained(model), inputs.cards
+    run.require_data("train")
+    directory, cards = run.trained(model), run.cards
     cards.write_levels(directory)
     model_card.write_card(directory, cards.cells(directory))
     if to is not None:
@@ -96,17 +96,17 @@ def _export_model(inputs: Inputs, model: str, to: Path | None, push: str | None)
     return str(to or directory) if push is None else _push(directory, push)
 
 
-def _export_lm_eval(inputs: Inputs, to: Path) -> str:
+def _export_lm_eval(run: Stages, to: Path) -> str:
     """Write the preset's benchmarks as tasks of lm-evaluation-harness, over an earlier export; says how to run them."""
     from elastic_core.models.special_tokens import chat_prompt, load_markers
     from elastic_core.sweep import lm_eval
 
-    inputs.data.require_built()
-    directory, engine, sweep = inputs.data.tokenizer, inputs.run.settings.engine, inputs.run.settings.sweep
+    run.require_data()
+    directory, engine, sweep = run.tokenizer, run.settings.engine, run.settings.sweep
     tokens, markers = load_markers(directory)
     if not lm_eval.survives_decoding(tokens, markers.close):
         raise UserError(f"{directory}: think-end is a special token there, which lm_eval leaves out of responses")
-    problems = inputs.problems
+    problems = run.problems
     longest = {name: max(len(chat_prompt(tokens, each.question)) for each in of) for name, of in problems.items()}
     context = engine.context(str(directory))
     settings = lm_eval.TaskSettings(context, sweep.samples, sweep.temperature, sweep.top_p, sweep.max_response_tokens)

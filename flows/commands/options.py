@@ -107,7 +107,7 @@ def table_of_last_run() -> Path:
             f"nothing was run yet in {runs_directory()}; expected --from TABLE, or a run first: elastic run"
         )
     run = FlowRun.begin(*last)
-    table = run.inputs.sweep.directory / TABLE
+    table = run.sweep.directory / TABLE
     if not table.is_dir():
         raise UserError(f"the last run has no table at {table}; give --from TABLE, or run: {run.command('sweep')}")
     return table

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from pkgutil import resolve_name
@@ -25,7 +25,6 @@ from flows.commands.options import remember
 from flows.runtime import environment
 from flows.runtime.run import DONE_BEFORE, FlowRun, stage_seconds
 from flows.runtime.settings import TRAINED
-from reports.tables.codeforces import BENCHMARK
 from tasks.records import terminal
 from tasks.records.stage_directory import MODEL, PAGE, REPORT, TABLE, Stage
 
@@ -48,7 +47,7 @@ def start(flow: str, preset: str, changes: Mapping[str, Any], *, verbose: bool =
     """Run a flow, unless it is done before, and print what to look at; `dry_run` prints its configuration. Raises
     UserError when the settings are wrong, or this machine cannot run the flow."""
     run = FlowRun.begin(preset, changes)
-    _ = run.inputs.data.chosen  # Data that does not exist is refused without a server.
+    _ = run.datasets  # Data that does not exist is refused without a server.
     if dry_run:
         _show(flow, run)
         return
@@ -109,8 +108,8 @@ def finished(flow: str, run: FlowRun) -> tuple[Path, str] | None:
     the flow does more than its stages leave: the flow sees to it."""
     stages: list[Stage] = []
     try:
-        for stage in _stages(flow, run):
-            if not stage.marker.exists():
+        for stage in run.stages_of(flow):
+            if not stage.is_done:
                 return None
             stages.append(stage)
     except UserError:
@@ -123,25 +122,7 @@ def finished(flow: str, run: FlowRun) -> tuple[Path, str] | None:
         return result, ""
     from flows.sweep import conclusion
 
-    return result, conclusion(run.inputs)
-
-
-def _stages(flow: str, run: FlowRun) -> Iterator[Stage]:
-    """Stages in order: what one is made from is known when those before it are there. None of a flow that does more
-    than what its stages leave."""
-    settings, inputs, pipeline = run.settings, run.inputs, flow == "pipeline"
-    if flow in ("report", "pipeline") and BENCHMARK in settings.data.benchmarks:
-        return  # Standings that could not be had yesterday are looked for again.
-    if flow in ("prepare-data", "train", "sweep", "pipeline"):
-        yield inputs.data.stage
-    if flow == "warm-start" or (pipeline and settings.base == "warm-start"):
-        yield inputs.warm_start
-    if flow == "train" or (pipeline and settings.train is not None):
-        yield from inputs.trainings.values()
-    if flow in ("sweep", "report", "pipeline"):
-        yield inputs.sweep
-    if flow in ("report", "pipeline"):
-        yield inputs.report()
+    return result, conclusion(run)
 
 
 def _load(flow: str) -> Callable[[FlowRun], Path]:

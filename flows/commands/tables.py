@@ -18,13 +18,12 @@ from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES
 from elastic_core.reasonflux.sft import TABLE_COLUMNS, alpaca_rows
 from elastic_core.rewards.code.sandbox import require_sandbox
 from elastic_core.sweep.cost import Bound, bound, measured
-from elastic_core.sweep.grid import every_strategy, rows_of, samples_of, samples_text, within
-from elastic_core.sweep.models import Prompts, SweepModel, cells_of
+from elastic_core.sweep.grid import every_strategy, request_cells, rows_of, samples_of, samples_text, within
+from elastic_core.sweep.models import Prompts, SweepModel
 from elastic_core.sweep.rows import gradable, regrade
 from elastic_core.sweep.sound import whole_samples
 from elastic_core.sweep.stopping import beyond_reach, projection, reach, widest
-from elastic_core.sweep.store import MANIFEST
-from elastic_core.sweep.table import SweepTable
+from elastic_core.sweep.table import MANIFEST, SweepTable
 from elastic_core.system.files import write_text
 from elastic_core.trajectory import CELL
 from flows.runtime.run import FlowRun
@@ -44,13 +43,12 @@ def costs(run: FlowRun) -> Iterator[str]:
     """Cells, an upper bound of tokens with and without sharing, time and disk space of what is still missing. What is
     measured comes first: loading the tokenizers, which the rest needs, takes seconds. Raises UserError when the sweep
     could not be run, or its data or models are not there yet."""
-    inputs = run.inputs
-    inputs.data.require_built()
-    benchmarks = ", ".join(f"{name} ({len(problems)} problems)" for name, problems in inputs.problems.items())
-    yield f"{benchmarks} × {samples_text(inputs.sweep.request['samples'])}"
+    run.require_data()
+    benchmarks = ", ".join(f"{name} ({len(problems)} problems)" for name, problems in run.problems.items())
+    yield f"{benchmarks} × {samples_text(run.sweep.request['samples'])}"
     from tasks.sweep import Sweep
 
-    given = inputs.sweep, run.settings.engine, inputs.checkpoints, inputs.problems, inputs.templates, inputs.endpoints
+    given = run.sweep, run.settings.engine, run.checkpoints, run.problems, run.templates, run.endpoints
     asked = Sweep.of(*given)
     request = asked.stage.request
     own = request.get("strategies_of", {})
@@ -90,17 +88,16 @@ def costs(run: FlowRun) -> Iterator[str]:
 def status(run: FlowRun) -> str:
     """Rows per cell, of those asked for. It does not check which fit their model's context: loading the tokenizers
     would take longer than all the rest. Raises UserError when the sweep's data or models are not there yet."""
-    inputs = run.inputs
-    inputs.data.require_built()
-    stage, problems = inputs.sweep, {name: [problem.id for problem in given] for name, given in inputs.problems.items()}
-    samples, store = stage.request["samples"], sweep_table(stage, run.settings.engine, inputs.endpoints)
+    run.require_data()
+    stage, problems = run.sweep, {name: [problem.id for problem in given] for name, given in run.problems.items()}
+    samples, store = stage.request["samples"], sweep_table(stage, run.settings.engine, run.endpoints)
     finished = store.finished().filter(rows_of(problems) & within(samples))
     counts = {tuple(row[:-1]): row[-1] for row in finished.group_by(CELL).len().iter_rows()}
     whole = whole_samples(finished, {name: len(ids) for name, ids in problems.items()}).rows
     reported = set(whole.select(CELL).unique().iter_rows())
     table = Table("model", "benchmark", "strategy", "budget", "rows", "of", "")
     done = total = waiting = 0
-    for model, cells in cells_of(stage.request, list(problems)).items():
+    for model, cells in request_cells(stage.request, list(problems)).items():
         for cell in cells:
             wanted = len(problems[cell.benchmark]) * samples_of(samples, cell.benchmark)
             there = counts.get(cell.key, 0)

@@ -115,6 +115,6 @@ def add(file: Path) -> None:
 
 def _load(library: str, mirror: Path | None) -> Mapping[str, Template]:
     from elastic_core.strategies.reasonflux_zero import TemplateParameters
-    from flows.runtime.inputs import load_templates
+    from flows.runtime.stages import load_templates
 
     return load_templates(TemplateParameters(library=library), runs_directory(), mirror).library

@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 from elastic_core.errors import UserError, nearest
 from elastic_core.system.files import read_toml
 from elastic_core.system.nested import leaves
+from tasks.records.stage_directory import RESOLVED
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
     from flows.runtime.settings import Settings
 
-RESOLVED = "settings.toml"
-"""The file that holds a run's resolved settings. It may name its preset, whose results it goes on with."""
 _DIRECTORY = Path(__file__).resolve().parent
 _TAKEN = {
     *("datasets", "gpu-check", "gpu-evidence", "mlartifacts", "prefect"),

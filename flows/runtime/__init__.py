@@ -1,1 +1,1 @@
-"""What a flow runs with: settings, inputs, environment."""
+"""The inputs of a flow: settings, stages, environment."""

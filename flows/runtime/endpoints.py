@@ -1,85 +1,27 @@
-"""Models behind servers: which of a sweep's models they are, and what each server says of itself. Servers are asked at
-the start of a run and remembered, so that a sweep that is done, its report and its status need no server."""
+"""Models behind servers: which of a sweep's models they are, and what each server says of itself. Servers are queried
+at the start of a run and remembered, so that a sweep that is done, its report and its status need no server."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from filelock import FileLock
 
 from elastic_core.engines.endpoint import (
-    CHAT,
-    EXAMPLE,
     Address,
     Endpoint,
     EndpointParameters,
     Served,
-    is_endpoint,
     parse_address,
-    parse_addresses,
 )
 from elastic_core.errors import UserError
 from elastic_core.models import files as model_files
-from elastic_core.strategies.chat import CHAT_STRATEGIES, EFFORT, EFFORTS, STRATEGY
-from elastic_core.sweep.grid import split_model
 from elastic_core.system.files import write_text
 
 _KNOWN = "servers.json"  # Below the runs directory: what servers said last, by address.
-_LEVELS = [STRATEGY.format(level) for level in EFFORTS]
-
-
-def with_levels(strategies: Sequence[str]) -> list[str]:
-    """Strategies by name, "effort" in its levels."""
-    return [each for name in strategies for each in (_LEVELS if name == EFFORT else [name])]
-
-
-def endpoints_of(places: Mapping[str, str | list[str]]) -> dict[str, tuple[Address, ...]]:
-    """Addresses of those places that are servers, by name. Raises ValueError when one cannot be read."""
-    found = {}
-    for name, place in places.items():
-        if isinstance(place, list) or is_endpoint(place):
-            try:
-                found[name] = parse_addresses(place)
-            except ValueError as error:
-                raise ValueError(f"checkpoints.{name}: {error}") from None
-    return found
-
-
-def check_endpoints(
-    endpoints: Mapping[str, Sequence[Address]], tokenizers: Collection[str], strategies: Mapping[str, Sequence[str]]
-) -> None:
-    """Raise ValueError when a model cannot be measured as asked; `strategies` are those of each model of the sweep."""
-    chat = {name for name, addresses in endpoints.items() if addresses[0].chat}
-    with_ids = endpoints.keys() - chat
-    for name in sorted(with_ids.difference(tokenizers)):
-        raise ValueError(
-            f"tokenizers.{name} is missing; expected the directory of the tokenizer that the server has for {name}, or "
-            "OWNER/NAME on the hub"
-        )
-    for name in sorted(set(tokenizers) - with_ids):
-        raise ValueError(
-            f"tokenizers.{name} has no effect: checkpoints has no server of that name that takes token ids"
-        )
-    for model, chosen in strategies.items():
-        names = set(split_model(model))
-        in_text = names & chat
-        if len(names) > 1 and (in_text or len(names & with_ids) == 1):
-            raise ValueError(
-                f'"{model}" is two models of different kinds; expected both behind servers that take token ids'
-            )
-        if in_text and (refused := [name for name in chosen if name not in CHAT_STRATEGIES]):
-            raise ValueError(
-                f"{refused[0]} works on token ids, and {model} is asked in text; expected vanilla, unconstrained or "
-                f"{EFFORT}: give it its own in strategies_of.{model}"
-            )
-        if not in_text and (refused := [name for name in chosen if name in _LEVELS]):
-            raise ValueError(
-                f"{refused[0]} is for models behind a chat API ({CHAT}{EXAMPLE}), and {model} is none; give those that "
-                "are strategies_of of their own"
-            )
 
 
 def find_endpoints(

@@ -16,23 +16,23 @@ from elastic_core.models import files as model_files
 from elastic_core.statistics.estimates import without_seed
 from elastic_core.strategies.reasonflux_zero import Templates
 from flows.runtime.endpoints import named_endpoint
-from flows.runtime.inputs import Inputs, load_templates
 from flows.runtime.run import FlowRun
 from flows.runtime.settings import TRAINED, Settings
+from flows.runtime.stages import load_templates
 
 
 @dataclass(frozen=True)
 class Models:
     """A preset's models, and the user's, by name."""
 
-    inputs: Inputs
+    run: FlowRun
     directories: dict[str, Path]  # Checkpoints; of a model behind a server the directory of its tokenizer.
     first: tuple[str, ...]  # Those that a page begins with.
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
 
     @property
     def settings(self) -> Settings:
-        return self.inputs.run.settings
+        return self.run.settings
 
     @property
     def budget(self) -> Budget:
@@ -42,7 +42,7 @@ class Models:
         return trained or (grid[len(grid) // 2] if grid else Budget(1024, 1024))
 
     def label(self, name: str) -> str:
-        """A model's name for people, with its seed, its server, or what the base is."""
+        """A model's name for people, with its seed, its server, or the base's origin."""
         plain, seed = without_seed(name)
         plain = plain if seed is None else f"{plain}, seed {seed}"
         if name in self.endpoints:
@@ -52,7 +52,7 @@ class Models:
 
     def templates(self) -> Templates:
         """The preset's thought templates, fetched if need be. Raises UserError when they cannot be had."""
-        return load_templates(self.settings.sweep.templates, self.inputs.run.runs, self.inputs.data.mirror)
+        return load_templates(self.settings.sweep.templates, self.run.runs, self.run.mirror)
 
 
 def find_models(
@@ -62,24 +62,24 @@ def find_models(
 
     Args:
         named: checkpoint directories, OWNER/NAME on the hub, or addresses of servers, each as it is or as NAME=PLACE.
-        family: whose marks those named have, where that is not seen.
+        family: the family of think markers that those named have, where their files do not say it.
 
     Raises:
-        UserError: on a wrong preset, override or model, or when there is no model at all.
+        UserError: on a wrong preset, override or model, or when no model is found.
     """
     run = FlowRun.begin(preset, overrides)
-    inputs, given = Inputs(run), dict(_named(text, run, family) for text in named)
+    given = dict(_named(text, run, family) for text in named)
     # The preset's models whose servers are known and take token ids.
     served: dict[str, Path | Endpoint] = {}
     for name, addresses in run.settings.sweep.endpoints.items():
         if not addresses[0].chat:
             with suppress(UserError):
                 served |= run.find_endpoints({name: addresses}, _impatient(run))
-    found = given | _preset_checkpoints(inputs, required=not given and not served) | served | given
+    found = given | _preset_checkpoints(run, required=not given and not served) | served | given
     names = list(found)
     trained = [name for name in names[1:] if without_seed(name)[0] in TRAINED]
     return Models(
-        inputs,
+        run,
         {name: place if isinstance(place, Path) else place.tokenizer or Path() for name, place in found.items()},
         tuple(given) or (names[0], *trained[:1]),
         {name: place for name, place in found.items() if isinstance(place, Endpoint)},
@@ -91,7 +91,7 @@ def choose_model(
 ) -> tuple[Models, str]:
     """The preset's models, and the name of one: of `model`, a name of the preset's or a place as in `find_models`, with
     `pairs` also two of these, "A>B", or the preset's first; with the marks of a family, if one is given. Raises
-    UserError as `find_models`, or when there is no model of that name."""
+    UserError as `find_models`, or on an unknown name."""
     wanted = [] if model is None else model.split(">", 1) if pairs else [model]
     places = [each for each in wanted if "/" in each or "=" in each or Path(each).exists()]
     models = find_models(preset, overrides, places, family)
@@ -104,7 +104,7 @@ def choose_model(
                 "directory, OWNER/NAME on the hub, or a server's address"
             )
         if family is not None and name not in shown.values():
-            models.directories[name] = models.inputs.run.with_family(name, models.directories[name], family)
+            models.directories[name] = models.run.with_family(name, models.directories[name], family)
     return models, ">".join(names)
 
 
@@ -122,22 +122,22 @@ def _named(text: str, run: FlowRun, family: str | None) -> tuple[str, Path | End
 
 
 def _impatient(run: FlowRun) -> EndpointParameters:
-    """A server that is away is an error at once: the user waits for the answer."""
+    """Parameters without waiting: the user waits for the answer."""
     return run.settings.endpoint.model_copy(update={"wait_seconds": 0.0})
 
 
-def _preset_checkpoints(inputs: Inputs, required: bool) -> dict[str, Path]:
+def _preset_checkpoints(run: FlowRun, required: bool) -> dict[str, Path]:
     """The preset's checkpoints that are on this machine."""
-    found, settings = {}, inputs.run.settings
+    found, settings = {}, run.settings
     try:
-        found["base"] = inputs.base
+        found["base"] = run.base
     except UserError:
         if required:
             raise
-    if settings.train is not None and "base" in found and inputs.data.is_built:
+    if settings.train is not None and "base" in found and run.data.is_done:
         for name in (name for kind in TRAINED for name in settings.of_seeds(kind)):
             with suppress(UserError):
-                found[name] = inputs.trained(name)
+                found[name] = run.trained(name)
     named = {name: Path(place) for name, place in settings.sweep.directories.items()}
     here = {name: place.resolve() for name, place in named.items() if place.is_dir()}
-    return found | {name: inputs.run.with_family(name, place) for name, place in here.items()}
+    return found | {name: run.with_family(name, place) for name, place in here.items()}

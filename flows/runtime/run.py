@@ -1,54 +1,42 @@
-"""One invocation of a flow: its settings, resolved once and handed from flow to flow, directory and experiment."""
+"""One invocation of a flow: its settings, resolved once and handed from flow to flow, its stages and their records."""
 
 from __future__ import annotations
 
 import copy
-import json
 import logging
-import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from elastic_core.errors import UserError
-from elastic_core.models import families
 from elastic_core.system.files import write_text
 from elastic_core.system.fingerprint import hash_value
-from elastic_core.system.nested import leaves
 from elastic_core.system.ray_cluster import prepare_process
 from flows import presets
-from flows.runtime import endpoints, environment
-from flows.runtime.inputs import Inputs
+from flows.runtime import environment
 from flows.runtime.settings import Settings
+from flows.runtime.stages import Stages
 from tasks.records.mlflow_tracker import Tracker, flatten, run_name
-from tasks.records.stage_directory import Stage, cached_task
+from tasks.records.stage_directory import RESOLVED, Stage
 from tasks.records.terminal import TOLD
 
 if TYPE_CHECKING:
-    from prefect import Flow, State, Task
-
-    from elastic_core.engines.endpoint import Address, Endpoint, EndpointParameters
+    from prefect import Flow, Task
 
 DONE_BEFORE = "done before, nothing to do"
 stage_seconds: dict[str, float] = {}  # What each stage that this process performed has taken, by name.
 Given = ParamSpec("Given")
-Result = TypeVar("Result")
 
 
-class FlowRun:
-    """One invocation of a flow, and of the flows that it calls.
+class FlowRun(Stages):
+    """One invocation of a flow, and of the flows that it calls, with their stages.
 
     Attributes:
-        settings: what the preset and the overrides come to.
-        runs: directory of all results.
         parent: id of the MLflow run that this flow's stages belong to.
-        given: the preset as the user gave it.
-        overrides: settings that were replaced, by dotted key.
     """
 
     def __init__(
@@ -59,8 +47,8 @@ class FlowRun:
         given: str | None = None,
         overrides: Mapping[str, Any] | None = None,
     ) -> None:
-        self.settings, self.runs, self.parent, self.given = settings, runs, parent, given
-        self.overrides = dict(overrides or {})
+        super().__init__(settings, runs, given, overrides)
+        self.parent = parent
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         """What Prefect's pages show of a flow that takes this as a parameter."""
@@ -78,24 +66,6 @@ class FlowRun:
             prepare_process()
         return cls(settings, environment.runs_directory(), None, preset, overrides)
 
-    def with_family(self, model: str, checkpoint: Path, family: str | None = None) -> Path:
-        """A model's checkpoint, with the marks of the family that is given, or set for it, if one is."""
-        family = family or self.settings.family(model)
-        return checkpoint if family is None else families.with_family(checkpoint, family, self.runs / "families")
-
-    def at_endpoint(self, model: str, endpoint: Endpoint, family: str | None = None) -> Endpoint:
-        """`with_family` of an endpoint's tokenizer, if it has one."""
-        if endpoint.tokenizer is None:
-            return endpoint
-        return replace(endpoint, tokenizer=self.with_family(model, endpoint.tokenizer, family))
-
-    def find_endpoints(
-        self, behind: Mapping[str, tuple[Address, ...]], parameters: EndpointParameters
-    ) -> dict[str, Endpoint]:
-        """Of the models of the sweep whose addresses are `behind`; raises as `endpoints.find_endpoints`."""
-        found = endpoints.find_endpoints(behind, self.settings.sweep.tokenizers, parameters, self.runs)
-        return {name: self.at_endpoint(name, endpoint) for name, endpoint in found.items()}
-
     @classmethod
     def of_deployment(cls, preset: str, overrides: Mapping[str, Any] | None) -> FlowRun:
         """`begin`, with the settings written beside the results."""
@@ -110,39 +80,13 @@ class FlowRun:
 
     def write_settings(self) -> None:
         """Leave `settings.toml` in the preset's directory, a preset of this run's settings."""
-        file, text = self.runs / self.settings.preset / presets.RESOLVED, presets.as_toml(self.settings)
+        file, text = self.runs / self.settings.preset / RESOLVED, presets.as_toml(self.settings)
         if not file.exists() or file.read_text(encoding="utf-8") != text:
             write_text(file, text)
-
-    @property
-    def preset(self) -> str:
-        """What --preset takes to have this run's settings."""
-        return self.given or self.settings.preset
-
-    @property
-    def origin(self) -> str:
-        """The preset that a report names: that of the run which resolved settings repeat."""
-        return self.settings.preset if Path(self.preset).name == presets.RESOLVED else self.preset
-
-    def command(self, flow: str) -> str:
-        """What runs a flow with the same settings."""
-        words = ["elastic", "run", flow, "--preset", self.preset]
-        for path, value in leaves(self.overrides):
-            words += ["--set", f"{'.'.join(path)}={json.dumps(value)}"]
-        return shlex.join(words)
 
     @cached_property
     def tracker(self) -> Tracker:
         return Tracker(self.settings.preset, self.runs, self.settings.mlflow.tracking_uri)
-
-    @cached_property
-    def inputs(self) -> Inputs:
-        """What the stages are made from."""
-        return Inputs(self)
-
-    def forget_inputs(self) -> None:
-        """Source files were fetched, which are an input of all that follows."""
-        self.__dict__.pop("inputs", None)
 
     @contextmanager
     def recorded(self, flow: str) -> Iterator[FlowRun]:
@@ -151,41 +95,38 @@ class FlowRun:
         run_id = self.tracker.ensure(f"{self.settings.preset}/{flow}/{hash_value(settings)[:12]}", run_name(flow))
         with self.tracker.running(run_id):
             self.tracker.log(run_id, params=flatten(settings))
-            yield self.below(run_id)
+            yield self.with_parent(run_id)
 
-    def below(self, parent: str) -> FlowRun:
+    def with_parent(self, parent: str) -> FlowRun:
         """The run with its stages in another MLflow run."""
         child = copy.copy(self)
         child.parent = parent
         return child
 
-    def stage(self, name: str, inputs: Mapping[str, Any], request: Mapping[str, Any] | None = None) -> Stage:
-        return Stage(self.runs, self.settings.preset, name, dict(inputs), dict(request or {}))
-
     def perform(
         self,
-        task: Task[Concatenate[Stage, Tracker, str | None, Given], Result],
+        task: Task[Concatenate[Stage, Tracker, str | None, Given], Any],
         stage: Stage,
         *args: Given.args,
         **keywords: Given.kwargs,
-    ) -> Result:
-        """Result of the stage's task, and a line telling how long it took, or that it was done before."""
+    ) -> None:
+        """Perform a stage's task, unless the stage is done; and say how long it took, or that it was done before."""
         from prefect import get_run_logger
+        from prefect.cache_policies import NO_CACHE
 
-        started = time.perf_counter()
-        cached: Any = cached_task(task, stage)
-        state: State[Result] = cached(stage, self.tracker, self.parent, *args, **keywords, return_state=True)
-        result = state.result()
-        seconds, name = time.perf_counter() - started, stage.name
-        done = DONE_BEFORE if state.name == "Cached" else f"finished in {seconds:.0f} s"
-        if done != DONE_BEFORE:
+        name, done = stage.name, DONE_BEFORE
+        if not stage.is_done:
+            started = time.perf_counter()
+            uncached = task.with_options(cache_policy=NO_CACHE)
+            stage.mark_done(uncached(stage, self.tracker, self.parent, *args, **keywords))
+            seconds = time.perf_counter() - started
+            done = f"finished in {seconds:.0f} s"
             stage_seconds[name] = stage_seconds.get(name, 0.0) + seconds
             if (run_id := self.tracker.find(stage.label)) is not None:
                 self.tracker.log(run_id, metrics={"seconds": seconds})
             if self.parent is not None:
                 self.tracker.log(self.parent, metrics={f"seconds/{name}": stage_seconds[name]})
         get_run_logger().info("%s: %s (%s)", name, done, stage.directory, extra=TOLD)
-        return result
 
 
 def for_deployments(inner: Flow[[FlowRun], Path], default: str = "embedded") -> Flow[..., Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,7 +21,7 @@ from pydantic import (
 
 from elastic_core.budget import Budget, parse_grid
 from elastic_core.data.word_problems import WordParameters
-from elastic_core.engines.endpoint import Address, EndpointParameters
+from elastic_core.engines.endpoint import CHAT, EXAMPLE, Address, EndpointParameters, is_endpoint, parse_addresses
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError, nearest
 from elastic_core.miniature.corpus import RECIPES
@@ -30,16 +30,25 @@ from elastic_core.miniature.warm_start import shortened
 from elastic_core.models.families import read_thought
 from elastic_core.statistics.estimates import seed_name, without_seed
 from elastic_core.strategies import STRATEGIES
+from elastic_core.strategies.chat import CHAT_STRATEGIES, EFFORT, EFFORTS, STRATEGY
 from elastic_core.strategies.reasonflux_zero import TemplateParameters
-from elastic_core.sweep.grid import OTHERS, build_cells, checkpoint_names, checkpoints, every_strategy, split_model
+from elastic_core.sweep.grid import (
+    OTHERS,
+    build_cells,
+    checkpoint_names,
+    checkpoints,
+    every_strategy,
+    known_strategies,
+    split_model,
+)
 from elastic_core.system.ray_cluster import RayCluster
 from elastic_core.training.grpo.parameters import GrpoParameters
 from elastic_core.training.sft_parameters import SftParameters
-from flows.runtime.endpoints import check_endpoints, endpoints_of, with_levels
 from reports.content import ReportParameters
 
 TRAINED = ("trained", "best")
 """What training leaves: its last checkpoint, and the one with the highest validation accuracy."""
+_LEVELS = [STRATEGY.format(level) for level in EFFORTS]
 
 
 def _listed(value: Any) -> Any:
@@ -50,7 +59,14 @@ def _listed(value: Any) -> Any:
 
 Names = Annotated[list[str], BeforeValidator(_listed)]
 """A list of words, which --set also takes as one text: "48+32, 96+32"."""
-Strategies = Annotated[Names, AfterValidator(with_levels)]
+
+
+def with_levels(strategies: Sequence[str]) -> list[str]:
+    """Strategies by name, "effort" in its levels."""
+    return [each for name in strategies for each in (_LEVELS if name == EFFORT else [name])]
+
+
+Strategies = Annotated[Names, AfterValidator(with_levels), AfterValidator(known_strategies)]
 
 
 class Section(BaseModel):
@@ -229,7 +245,7 @@ class SweepSettings(Section):
             raise ValueError(f'no model "{unknown[0]}"; expected {", ".join(sorted(known))}, or a pair of them "A>B"')
         own = self.strategies_of
         chosen = {name: own.get(name, own.get(without_seed(name)[0], self.strategies)) for name in self.models}
-        check_endpoints(self.endpoints, self.tokenizers, chosen)
+        _check_endpoints(self.endpoints, self.tokenizers, chosen)
         for name in self.checkpoints:
             model, seed = without_seed(name)
             if seed is not None and model in known:
@@ -241,16 +257,10 @@ class SweepSettings(Section):
             raise ValueError(f"max_samples is {self.max_samples}, fewer than the {most} samples to begin with")
         return self
 
-    @field_validator("strategies")
-    @classmethod
-    def _strategies(cls, strategies: list[str]) -> list[str]:
-        build_cells(["model"], ["benchmark"], strategies, [Budget(1, 1)])  # It refuses an unknown one.
-        return strategies
-
     @property
     def endpoints(self) -> dict[str, tuple[Address, ...]]:
         """Those of `checkpoints` that are behind servers."""
-        return endpoints_of(self.checkpoints)
+        return _endpoints_of(self.checkpoints)
 
     @property
     def directories(self) -> dict[str, str]:
@@ -268,10 +278,10 @@ class SweepSettings(Section):
 
 
 class ModelSettings(Section):
-    """What a model's own files do not say."""
+    """Facts about a model that its files do not hold."""
 
     family: str
-    """Whose marks its thoughts have, where that is not seen: a family (`docs/models.md`), or a TOML file."""
+    """Its family of think markers, where its files do not say it: a family (`docs/models.md`), or a TOML file."""
 
     @field_validator("family")
     @classmethod
@@ -295,7 +305,7 @@ class Variant(Section):
 
 
 class RaySettings(Section):
-    """Where training and engines run."""
+    """The Ray cluster that training and engines run on."""
 
     address: str | None = None
     """Address of a running cluster, like "10.0.0.1:6379"; none starts a local cluster and stops it."""
@@ -315,7 +325,7 @@ class RaySettings(Section):
 
 
 class MlflowSettings(Section):
-    """Where runs are recorded."""
+    """The MLflow server or database that records runs."""
 
     tracking_uri: str | None = None
     """MLflow server or database; none takes MLFLOW_TRACKING_URI, and without it SQLite below the runs directory."""
@@ -420,7 +430,7 @@ class Settings(Section):
 
     @property
     def training(self) -> TrainSettings:
-        """What the section `train` says. Raises UserError when there is none."""
+        """The section `train`. Raises UserError when there is none."""
         if self.train is None:
             raise UserError(f"preset {self.preset} trains nothing: it has no section train")
         return self.train
@@ -435,9 +445,55 @@ class Settings(Section):
         return self.models[model].family if model in self.models else None
 
     def of_seeds(self, model: str) -> list[str]:
-        """What a model is called where training had several seeds: "trained@1", "trained@2"; else its name."""
+        """Names of a model where training had several seeds: "trained@1", "trained@2"; else its name."""
         names = split_model(model)
         if self.train is None or len(self.train.seeds) < 2 or not {*TRAINED} & {*names}:
             return [model]
         seeds = self.train.seeds
         return [">".join(seed_name(name, seed) if name in TRAINED else name for name in names) for seed in seeds]
+
+
+def _endpoints_of(places: Mapping[str, str | list[str]]) -> dict[str, tuple[Address, ...]]:
+    """Addresses of those places that are servers, by name. Raises ValueError when one cannot be read."""
+    found = {}
+    for name, place in places.items():
+        if isinstance(place, list) or is_endpoint(place):
+            try:
+                found[name] = parse_addresses(place)
+            except ValueError as error:
+                raise ValueError(f"checkpoints.{name}: {error}") from None
+    return found
+
+
+def _check_endpoints(
+    endpoints: Mapping[str, Sequence[Address]], tokenizers: Collection[str], strategies: Mapping[str, Sequence[str]]
+) -> None:
+    """Raise ValueError when a model cannot be measured by these settings; `strategies` are those of each model."""
+    chat = {name for name, addresses in endpoints.items() if addresses[0].chat}
+    with_ids = endpoints.keys() - chat
+    for name in sorted(with_ids.difference(tokenizers)):
+        raise ValueError(
+            f"tokenizers.{name} is missing; expected the directory of the tokenizer that the server has for {name}, or "
+            "OWNER/NAME on the hub"
+        )
+    for name in sorted(set(tokenizers) - with_ids):
+        raise ValueError(
+            f"tokenizers.{name} has no effect: checkpoints has no server of that name that takes token ids"
+        )
+    for model, chosen in strategies.items():
+        names = set(split_model(model))
+        in_text = names & chat
+        if len(names) > 1 and (in_text or len(names & with_ids) == 1):
+            raise ValueError(
+                f'"{model}" is two models of different kinds; expected both behind servers that take token ids'
+            )
+        if in_text and (refused := [name for name in chosen if name not in CHAT_STRATEGIES]):
+            raise ValueError(
+                f"{refused[0]} works on token ids, and {model} is asked in text; expected vanilla, unconstrained or "
+                f"{EFFORT}: give it its own in strategies_of.{model}"
+            )
+        if not in_text and (refused := [name for name in chosen if name in _LEVELS]):
+            raise ValueError(
+                f"{refused[0]} is for models behind a chat API ({CHAT}{EXAMPLE}), and {model} is none; give those that "
+                "are strategies_of of their own"
+            )

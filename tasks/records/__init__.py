@@ -1,1 +1,1 @@
-"""Where a task's work is recorded: directories, MLflow, Prefect, the terminal."""
+"""Records of a task's work: directories, MLflow, Prefect, the terminal."""

@@ -85,7 +85,7 @@ class _LeftColumn(bars.ProgressColumn):
 
 
 def _left(task: bars.Task) -> str:
-    """By the speed since the first unit: what came before it was starting."""
+    """Time left by the speed since the first unit; before that the task was starting."""
     seconds = task.time_remaining
     return "starting" if seconds is None else f"about {timedelta(seconds=int(seconds))} left"
 

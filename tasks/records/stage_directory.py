@@ -2,33 +2,30 @@
 presets share lies beside these.
 
 The key is a hash of everything that the stage's output depends on (contents, settings, model fingerprints), so another
-setting is another directory and nothing finished runs again. The marker of success is Prefect's cached result, a JSON
-file in that directory: delete the directory to run the stage again.
+setting is another directory and nothing finished runs again. The marker of success is a JSON file in that directory,
+with what the task returned: delete the directory to run the stage again.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elastic_core.system.files import write_text
 from elastic_core.system.fingerprint import hash_value
 from elastic_core.system.retry import is_transient
 
-if TYPE_CHECKING:
-    from prefect import Task
-
 # In a stage's directory:
-INPUTS = "inputs.json"  # What the stage was made from and asked for.
+INPUTS = "inputs.json"  # Inputs and request of the stage.
 MODEL = "model"  # The Hugging Face checkpoint that a training leaves, its last.
 BEST = "best"  # The checkpoint with the highest validation accuracy.
 METRICS = "metrics.parquet"  # Training metrics as MLflow holds them: columns step, name, value.
 TABLE = "table"  # A sweep's trajectory table.
 REPORT, PAGE = "report.md", "report.html"
 # In a preset's directory, beside its stages:
+RESOLVED = "settings.toml"  # A run's settings as a preset, which may name the one whose results it goes on with.
 STORES = "tables"  # What its trajectory tables share.
 # In the runs directory, for all presets:
 SOURCES = "sources"  # Downloaded files, laid out like a mirror, to be one elsewhere.
@@ -41,11 +38,11 @@ EMBEDDINGS = "templates/embeddings"  # Of names of thought templates.
 
 @dataclass(frozen=True)
 class Stage:
-    """Where a stage's output goes and what it is made from.
+    """Directory and inputs of a stage.
 
     Attributes:
         inputs: what makes two outputs different things.
-        request: how much of it is asked for, where one directory may grow (a sweep's cells); {} where it may not.
+        request: the part of it that is wanted, where one directory may grow (a sweep's cells); {} where it may not.
     """
 
     runs: Path
@@ -60,7 +57,7 @@ class Stage:
 
     @property
     def directory(self) -> Path:
-        """Without inputs there is one directory, whose latest request wins (the report)."""
+        """One directory for each key; a stage without inputs has one, and its latest request wins (the report)."""
         stage = self.runs / self.preset / self.name
         return stage / self.key if self.inputs else stage
 
@@ -71,25 +68,23 @@ class Stage:
         return self.directory / f"result{suffix}.json"
 
     @property
+    def is_done(self) -> bool:
+        return self.marker.exists()
+
+    def mark_done(self, result: Any) -> None:
+        """Leave the marker, with what the stage's task returned."""
+        write_text(self.marker, json.dumps({"result": result}, indent=2) + "\n", durable=True)
+
+    @property
     def label(self) -> str:
         """How the stage is called in MLflow, the same for every attempt at it."""
         return f"{self.preset}/{self.name}/{self.key}"
 
     def prepare(self) -> Path:
-        """The directory, made if missing, with what is asked of it in `inputs.json`."""
-        asked = {"inputs": self.inputs, "request": self.request}
-        write_text(self.directory / INPUTS, json.dumps(asked, indent=2) + "\n")
+        """The directory, made if missing, with its inputs and request in `inputs.json`."""
+        made_from = {"inputs": self.inputs, "request": self.request}
+        write_text(self.directory / INPUTS, json.dumps(made_from, indent=2) + "\n")
         return self.directory
-
-
-def cached_task(task: Task[..., Any], stage: Stage) -> Callable[..., Any]:
-    """The task, answered from the stage's marker when it has succeeded before."""
-    from prefect.serializers import JSONSerializer
-
-    key = str(stage.marker.relative_to(stage.runs))
-    return task.with_options(
-        cache_key_fn=lambda *_: key, result_storage=stage.runs, result_serializer=JSONSerializer(), persist_result=True
-    )
 
 
 def seconds_to_queue() -> float:

@@ -19,8 +19,7 @@ from elastic_core.engines.parameters import EngineParameters, vllm_version
 from elastic_core.errors import UserError, nearest
 from elastic_core.sweep.grid import build_cells, first_ids, rows_of
 from elastic_core.sweep.sound import Problems, checked_rows, repeated_texts, whole_samples
-from elastic_core.sweep.store import Manifest, ManifestMismatch
-from elastic_core.sweep.table import SweepTable, with_stores
+from elastic_core.sweep.table import Manifest, ManifestMismatch, SweepTable, with_stores
 from elastic_core.system.fingerprint import hash_files
 from reports.content import Asked
 from tasks.records.stage_directory import INPUTS, STORES, TABLE, Stage
@@ -66,7 +65,7 @@ def preset_directory(table: SweepTable) -> Path:
 
 
 def sweep_table(stage: Stage, engine: EngineParameters, endpoints: Mapping[str, Endpoint]) -> SweepTable:
-    """The table of a sweep's stage, with what it asks for. UserError when another vLLM made its rows."""
+    """The table of a sweep's stage, with its manifest. UserError when another vLLM made its rows."""
     models = stage.inputs["models"]
     ours = {"vllm": vllm_version()} if models.keys() - endpoints.keys() else {}
     manifest = Manifest(
@@ -97,7 +96,7 @@ class Measured(NamedTuple):
 
 
 def measured(table: SweepTable) -> Measured:
-    """A table may hold more problems than its sweep was asked for last. ManifestMismatch as `SweepTable.check`."""
+    """A table may hold more problems than its sweep requested last. ManifestMismatch as `SweepTable.check`."""
     table.check()
     rows, files, sweep = table.scan(), benchmark_files(table), stage_inputs(table.directory.parent)
     problems: Problems = {(name, each.id): each for name, file in files.items() for each in read_problems(file)}
@@ -122,7 +121,7 @@ def sound_rows(table: SweepTable, columns: Collection[str | pl.Expr], *wanted: p
 
 
 def asked_for(sweep: Mapping[str, Any], rows: pl.LazyFrame, problems: Problems) -> Asked:
-    """What a sweep was asked for, by its inputs."""
+    """The cells and samples that a sweep requested, by its recorded inputs."""
     request, benchmarks = sweep["request"], list(sweep["inputs"]["benchmarks"])
     budgets, own = parse_grid(request["budgets"]), request.get("strategies_of")
     cells = build_cells(request["models"], benchmarks, request["strategies"], budgets, own)
@@ -131,7 +130,7 @@ def asked_for(sweep: Mapping[str, Any], rows: pl.LazyFrame, problems: Problems) 
 
 
 def stage_inputs(stage: Path) -> Any:
-    """What a stage was made from and asked for; None where that is not recorded."""
+    """Recorded inputs and request of a stage; None where that is not recorded."""
     return read_json(stage / INPUTS) if (stage / INPUTS).exists() else None
 
 

@@ -27,7 +27,7 @@ from elastic_core.strategies import Completion, Finish, Generate, Sampling
 from elastic_core.sweep.executor import SweepResult
 from elastic_core.sweep.grid import build_cells
 from elastic_core.sweep.plan import SweepPlan, longest_first, plan_sweep
-from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.table import TrajectoryStore
 from tests import simulated
 from tests.bench import results
 from tests.simulated import SimulatedEngine, one_after_the_other, swept, tail, wall

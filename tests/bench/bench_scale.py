@@ -23,8 +23,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from elastic_core.sweep.store import Manifest, TrajectoryStore
-from elastic_core.sweep.table import SweepTable
+from elastic_core.sweep.table import Manifest, SweepTable, TrajectoryStore
 from elastic_core.trajectory import CELL
 from tests.bench import results
 from tests.bench.bench_report import SHAPES, write_table

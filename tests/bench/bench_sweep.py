@@ -37,8 +37,7 @@ from elastic_core.sweep.grid import Cell, build_cells
 from elastic_core.sweep.models import Prompts
 from elastic_core.sweep.plan import Sharing, SweepPlan, plan_sweep
 from elastic_core.sweep.rows import RowBuilder
-from elastic_core.sweep.store import Manifest, TrajectoryStore
-from elastic_core.sweep.table import SweepTable
+from elastic_core.sweep.table import Manifest, SweepTable, TrajectoryStore
 from elastic_core.trajectory import BUDGET
 from reports.summary import report_rows, summarize
 from tests.bench import results

@@ -11,8 +11,7 @@ import pytest
 from mlflow import MlflowClient
 
 from elastic_core.errors import UserError
-from elastic_core.sweep.store import TrajectoryStore
-from elastic_core.sweep.table import SweepTable
+from elastic_core.sweep.table import SweepTable, TrajectoryStore
 from elastic_core.trajectory import CELL, KEY, SCHEMA
 from tests.e2e.conftest import WatchedRun, read_table
 from tests.elastic_command import elastic, elastic_here

@@ -32,7 +32,7 @@ RECORD = """
     from prefect import flow, task
 
     from elastic_core.statistics.budgets import anytime_accuracy
-    from elastic_core.sweep.store import Manifest, TrajectoryStore
+    from elastic_core.sweep.table import Manifest, TrajectoryStore
     from reports.summary import cell_problems, summarize_problems
     from tasks.records.prefect_artifacts import progress
     from tasks.records.mlflow_cells import record_cells

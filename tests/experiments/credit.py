@@ -77,7 +77,7 @@ def measure(arm: str, seed: int) -> None:
 def keep(arm: str, seed: int, runs: Path, changes: dict[str, Any]) -> None:
     run = FlowRun(presets.resolve(str(PRESET), changes), runs)
     place = ["benchmark", "problem", "think_budget"]
-    rows = SweepTable(run.inputs.sweep.directory / TABLE).read()
+    rows = SweepTable(run.sweep.directory / TABLE).read()
     scores = rows.group_by(place).agg(right=pl.col("score").sum().cast(pl.UInt8), samples=pl.len().cast(pl.UInt8))
     with replacing(result(arm, seed)) as temporary:
         scores.sort(place).write_parquet(temporary, compression="zstd")

@@ -15,7 +15,6 @@ from elastic_core.system.accelerators import count_gpus
 from flows import pipeline, presets
 from flows.commands.cli import cli
 from flows.pipeline import changes
-from flows.runtime.inputs import Inputs
 from flows.runtime.run import FlowRun
 from flows.runtime.settings import Settings
 
@@ -48,7 +47,7 @@ def test_every_variant_is_trained_with_every_seed_from_the_same_seed_of_what_it_
         pass
 
     monkeypatch.setattr(FlowRun, "recorded", lambda run, flow: nullcontext(run))
-    monkeypatch.setattr(Inputs, "require_reachable", nothing)
+    monkeypatch.setattr(FlowRun, "require_reachable", nothing)
     for stand_in in ("run_prepare_data", "run_report"):
         monkeypatch.setattr(pipeline, stand_in, nothing)
     monkeypatch.setattr(pipeline, "run_train", run_train)

@@ -10,7 +10,7 @@ import pytest
 from mlflow import MlflowClient
 
 from elastic_core.errors import UserError
-from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.sweep.table import Manifest, TrajectoryStore
 from flows.commands.cli import cli
 from flows.commands.compare import compare
 from reports.comparison import paired_cells

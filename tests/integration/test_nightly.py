@@ -13,8 +13,7 @@ from elastic_core.data.build import build
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.statistics.accuracy import paired_difference
 from flows import nightly, presets
-from flows.nightly import NEWEST, record_night, tonight
-from flows.runtime.inputs import Inputs
+from flows.nightly import NEWEST, nightly_overrides, record_night
 from flows.runtime.run import FlowRun
 from reports.summary import summarize
 from tasks.records.mlflow_tracker import Tracker
@@ -31,7 +30,7 @@ def night(budgets: list[int | None], models: tuple[str, ...]) -> pl.DataFrame:
 
 def test_an_empty_directory_has_base_alone_and_every_night_draws_anew() -> None:
     settings = presets.resolve("embedded")
-    first, second = (presets.resolve("embedded", tonight(settings, on, None)).sweep for on in (FIRST, SECOND))
+    first, second = (presets.resolve("embedded", nightly_overrides(settings, on, None)).sweep for on in (FIRST, SECOND))
     assert first.models == second.models == ["base"]
     assert (first.seed, second.seed) == (20261122, 20261123)
     assert first.model_copy(update={"seed": second.seed}) == second
@@ -50,7 +49,7 @@ def test_the_newest_model_takes_the_place_of_what_training_leaves(
     preset: str, overrides: dict[str, object], expected: list[str]
 ) -> None:
     settings = presets.resolve(preset, overrides)
-    sweep = presets.resolve(preset, {**overrides, **tonight(settings, FIRST, Path("/newest"))}).sweep
+    sweep = presets.resolve(preset, {**overrides, **nightly_overrides(settings, FIRST, Path("/newest"))}).sweep
     assert sweep.models == expected
     assert sweep.checkpoints == {**settings.sweep.checkpoints, NEWEST: "/newest"}
 
@@ -114,20 +113,18 @@ def measured(tracker: Tracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", tracker.tracking_uri)
 
     def build_data(run: FlowRun) -> None:
-        data = run.inputs.data
-        if not data.is_built:
-            build(data.build, data.stage.directory)
-            data.stage.marker.touch()
+        if not run.data.is_done:
+            build(run.build, run.data.directory)
+            run.data.marker.touch()
 
     runs: list[FlowRun] = []
 
-    def measure_grid(run: FlowRun) -> Inputs:
+    def measure_grid(run: FlowRun) -> None:
         assert presets.resolve(run.preset, run.overrides) == run.settings
         runs.append(run)
-        return run.inputs
 
-    def measured_cells(inputs: Inputs) -> pl.DataFrame:
-        return night([16, 48], ("base", "trained")).filter(pl.col("model").is_in(inputs.run.settings.measured))
+    def measured_cells(run: FlowRun) -> pl.DataFrame:
+        return night([16, 48], ("base", "trained")).filter(pl.col("model").is_in(run.settings.measured))
 
     for stand_in in (measure_grid, measured_cells):
         monkeypatch.setattr(nightly, stand_in.__name__, stand_in)
@@ -154,6 +151,6 @@ def test_nights_before_and_after_a_training_are_one_history(
     assert parent is not None and tracker.client.get_run(parent).info.status == "FINISHED"
     assert points(tracker, parent, "anytime/easy/base/separate").keys() == {FIRST, SECOND}
     assert points(tracker, parent, f"gain/easy/{NEWEST}/separate").keys() == {SECOND}
-    assert nightly.history_label(Inputs(measured[0])) == nightly.history_label(Inputs(measured[1]))
+    assert nightly.history_label(measured[0]) == nightly.history_label(measured[1])
     colder = FlowRun(presets.resolve("smoke", {**small, "sweep.models": ["base"], "sweep.temperature": 0.1}), tmp_path)
-    assert nightly.history_label(Inputs(colder)) != nightly.history_label(Inputs(measured[0]))
+    assert nightly.history_label(colder) != nightly.history_label(measured[0])

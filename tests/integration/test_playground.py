@@ -58,7 +58,7 @@ def session(models: Models) -> Iterator[Session]:
 
 
 def asked(models: Models, budget: Budget, strategies: tuple[str, ...] = STRATEGY_NAMES, sample: int = 0) -> Run:
-    return Run(("base",), benchmarks(models.inputs)["miniature-hard, generated"][6], strategies, budget, sample)
+    return Run(("base",), benchmarks(models.run)["miniature-hard, generated"][6], strategies, budget, sample)
 
 
 def performed(session: Session, run: Run) -> Run:

@@ -22,7 +22,7 @@ from elastic_core.strategies.reasonflux_zero import TemplateParameters, Template
 from elastic_core.sweep.executor import run_sweep
 from elastic_core.sweep.models import SweepModel, sweep_models
 from elastic_core.sweep.plan import plan_sweep
-from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.sweep.table import Manifest, TrajectoryStore
 from elastic_core.trajectory import KEY
 from tests.exactness import broken_rules
 

@@ -17,7 +17,7 @@ from elastic_core.errors import UserError
 from elastic_core.strategies import STRATEGIES
 from elastic_core.sweep.grid import build_cells
 from elastic_core.sweep.plan import plan_sweep
-from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.table import TrajectoryStore
 from elastic_core.trajectory import SCHEMA
 from reports.build import build_report, files_of
 from reports.content import ReportContent, ReportParameters, ReportSources, Training, Verdict

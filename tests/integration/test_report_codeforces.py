@@ -14,12 +14,11 @@ from prefect.testing.utilities import prefect_test_harness
 from elastic_core.data.problems import VERL_SCHEMA
 from elastic_core.rewards.codeforces import SAMPLE_TESTS_NOTE
 from elastic_core.rewards.codeforces.standings import API_VARIABLE
-from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.sweep.table import Manifest, TrajectoryStore
 from elastic_core.system.fingerprint import hash_files
 from flows import sweep as sweep_flow
 from flows.commands import sweeps
-from flows.runtime.data_inputs import DataInputs
-from flows.runtime.inputs import Inputs
+from flows.runtime.stages import Stages
 from tasks.records.mlflow_tracker import Tracker
 from tasks.records.stage_directory import TABLE, Stage
 from tests.integration.test_standings import Api, api  # noqa: F401 (a fixture)
@@ -64,11 +63,11 @@ def sweep(runs: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
         store.append(table(*rows))
     stage.marker.write_text("{}")
 
-    def files(self: DataInputs, names: list[str]) -> list[Path]:
+    def data_files(self: Stages, names: list[str]) -> list[Path]:
         return [data / f"{name}.parquet" for name in names]
 
-    monkeypatch.setattr(Inputs, "sweep", stage)
-    monkeypatch.setattr(DataInputs, "files", files)
+    monkeypatch.setattr(Stages, "sweep", stage)
+    monkeypatch.setattr(Stages, "data_files", data_files)
     return stage
 
 

@@ -25,7 +25,7 @@ from elastic_core.sweep.grid import Cell, build_cells
 from elastic_core.sweep.models import Prompts
 from elastic_core.sweep.plan import Sharing, plan_sweep
 from elastic_core.sweep.rows import RowBuilder
-from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.sweep.table import Manifest, TrajectoryStore
 from elastic_core.trajectory import KEY
 from tests.exactness import broken_rules
 

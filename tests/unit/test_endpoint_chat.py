@@ -20,7 +20,7 @@ from elastic_core.strategies.chat import EFFORTS, ChatRequest, Reply
 from elastic_core.sweep.executor import run_sweep
 from elastic_core.sweep.models import sweep_models
 from elastic_core.sweep.plan import plan_sweep
-from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.sweep.table import Manifest, TrajectoryStore
 from elastic_core.trajectory import KEY
 from flows import presets
 from flows.runtime.endpoints import find_endpoints

@@ -14,13 +14,12 @@ from elastic_core.errors import UserError
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.models.files import licence
 from elastic_core.serving.levels import LEVELS, read_levels
-from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.sweep.table import Manifest, TrajectoryStore
 from elastic_core.system.fingerprint import model_fingerprint
 from elastic_core.training import model_card
 from elastic_core.training.model_card import TrainingRecord
 from flows import presets
 from flows.commands import models as commands
-from flows.runtime.inputs import Inputs
 from flows.runtime.run import FlowRun
 from reports.content import ReportParameters
 from tasks.cards import Cards
@@ -130,32 +129,32 @@ def test_pushing_wants_a_name_a_login_and_a_hub(model: Path, monkeypatch: pytest
 
 def test_a_sweep_finds_what_training_left_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(tmp_path, "smoke", "train", {"steps": 2})
-    monkeypatch.setattr(Inputs, "trainings", {2: stage})
-    inputs = Inputs(FlowRun(presets.resolve("smoke"), tmp_path))
+    monkeypatch.setattr(FlowRun, "trainings", {2: stage})
+    run = FlowRun(presets.resolve("smoke"), tmp_path)
     with pytest.raises(UserError, match=r"run first: elastic run train --preset smoke"):
-        inputs.trained("best")
+        run.trained("best")
     (stage.directory / "model").mkdir(parents=True)
     stage.marker.write_text("{}")
-    assert inputs.trained() == stage.directory / "model"
+    assert run.trained() == stage.directory / "model"
     with pytest.raises(UserError, match="no best checkpoint"):
-        inputs.trained("best")
+        run.trained("best")
     (stage.directory / "best").mkdir()
-    assert inputs.trained("best") == stage.directory / "best"
+    assert run.trained("best") == stage.directory / "best"
 
 
 def test_of_several_seeds_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stages = {seed: Stage(tmp_path, "smoke", "train", {"seed": seed}) for seed in (1, 2)}
-    monkeypatch.setattr(Inputs, "trainings", stages)
+    monkeypatch.setattr(FlowRun, "trainings", stages)
     settings = presets.resolve("smoke", {"train.seeds": [1, 2]})
-    inputs = Inputs(FlowRun(settings, tmp_path))
+    run = FlowRun(settings, tmp_path)
     (stages[2].directory / "model").mkdir(parents=True)
     stages[2].marker.write_text("{}")
-    assert inputs.trained("trained@2") == stages[2].directory / "model"
+    assert run.trained("trained@2") == stages[2].directory / "model"
     for name in ("trained", "trained@3", "other"):
         with pytest.raises(UserError, match=f'"{name}"; expected trained@1, trained@2, best@1, best@2'):
-            inputs.trained(name)
+            run.trained(name)
     with pytest.raises(UserError, match="run first: elastic run train"):
-        inputs.trained("best@1")
+        run.trained("best@1")
 
 
 def test_a_sweep_writes_the_cards_of_what_this_presets_trainings_left_and_of_nothing_else(
@@ -189,7 +188,7 @@ def test_a_sweep_writes_the_cards_of_what_this_presets_trainings_left_and_of_not
 
 
 @pytest.fixture
-def swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Inputs, Path]:
+def swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[FlowRun, Path]:
     """A sweep that measured the miniature's base as "trained", beside another model; and the weights, in a directory to
     write to."""
     model = tmp_path / "model"
@@ -198,61 +197,60 @@ def swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Inputs, Path
     rows = make_rows(models=("base", "trained"))
     weights = {"base": "other", "trained": model_fingerprint(model)}
     stage = Stage(tmp_path, "smoke", "sweep", {"models": weights})
-    monkeypatch.setattr(Inputs, "sweep", stage)
-    run: Any = SimpleNamespace(runs=tmp_path, settings=None)
+    monkeypatch.setattr(FlowRun, "sweep", stage)
     data, sweep = SimpleNamespace(benchmarks=[rows["benchmark"][0]]), SimpleNamespace(problems=None)
-    run.settings = SimpleNamespace(data=data, sweep=sweep, report=ReportParameters(margin=5))
+    settings: Any = SimpleNamespace(data=data, sweep=sweep, report=ReportParameters(margin=5))
     store = TrajectoryStore(stage.directory / TABLE)
     with store.writing(Manifest(weights, {}, {}, {})):
         store.append(rows)
-    return Inputs(run), model
+    return FlowRun(settings, tmp_path), model
 
 
-def test_only_cells_of_these_weights_are_on_the_card(swept: tuple[Inputs, Path]) -> None:
-    inputs, model = swept
-    assert inputs.cards.cells(model) == []  # The sweep has not finished.
-    inputs.sweep.marker.write_text("{}")
-    cells = inputs.cards.cells(model)
+def test_only_cells_of_these_weights_are_on_the_card(swept: tuple[FlowRun, Path]) -> None:
+    run, model = swept
+    assert run.cards.cells(model) == []  # The sweep has not finished.
+    run.sweep.marker.write_text("{}")
+    cells = run.cards.cells(model)
     assert cells and {cell["model"] for cell in cells} == {"trained"}
 
 
 def test_effort_levels_come_with_a_finished_sweep_and_lie_beside_the_model_and_on_its_card(
-    swept: tuple[Inputs, Path],
+    swept: tuple[FlowRun, Path],
 ) -> None:
-    inputs, model = swept
-    assert inputs.cards.write_levels(model) == []
+    run, model = swept
+    assert run.cards.write_levels(model) == []
     assert "Effort levels" not in model_card.write_card(model, []).read_text()
-    inputs.sweep.marker.write_text("{}")
-    assert inputs.cards.write_levels(model) == [model / LEVELS]
+    run.sweep.marker.write_text("{}")
+    assert run.cards.write_levels(model) == [model / LEVELS]
     levels = read_levels(model / LEVELS)
     assert (levels.model, levels.weights, levels.margin) == ("trained", model_fingerprint(model), 0.05)
-    assert levels.benchmarks == [inputs.run.settings.data.benchmarks[0]]
-    card = model_card.write_card(model, inputs.cards.cells(model)).read_text()
+    assert levels.benchmarks == [run.settings.data.benchmarks[0]]
+    card = model_card.write_card(model, run.cards.cells(model)).read_text()
     assert ("at most 5 points" in card) == (levels.loss is not None)
     for name, level in levels.levels.items():
         assert f"| {name} | {level.budget} | {100 * level.accuracy:.1f} [" in card
 
 
-def test_levels_that_were_chosen_from_the_same_table_stay_and_others_go(swept: tuple[Inputs, Path]) -> None:
-    inputs, model = swept
-    inputs.sweep.marker.write_text("{}")
-    inputs.cards.write_levels(model)
+def test_levels_that_were_chosen_from_the_same_table_stay_and_others_go(swept: tuple[FlowRun, Path]) -> None:
+    run, model = swept
+    run.sweep.marker.write_text("{}")
+    run.cards.write_levels(model)
     chosen = read_levels(model / LEVELS).model_copy(update={"margin": 0.3})
     chosen.write(model / LEVELS)
-    inputs.cards.write_levels(model)
+    run.cards.write_levels(model)
     assert read_levels(model / LEVELS) == chosen
     chosen.model_copy(update={"table": "of another day"}).write(model / LEVELS)
-    inputs.cards.write_levels(model)
+    run.cards.write_levels(model)
     assert read_levels(model / LEVELS).margin == 0.05
 
 
-def test_a_sweep_without_separate_budgets_offers_no_levels(swept: tuple[Inputs, Path]) -> None:
-    inputs, model = swept
-    store = TrajectoryStore(inputs.sweep.directory / TABLE)
+def test_a_sweep_without_separate_budgets_offers_no_levels(swept: tuple[FlowRun, Path]) -> None:
+    run, model = swept
+    store = TrajectoryStore(run.sweep.directory / TABLE)
     for shard in store.shards():
         shard.unlink()
     with store.writing(Manifest.load(store.directory / "manifest.json")):
         store.append(make_rows(models=["trained"], strategies=["vanilla", "unconstrained"]))
-    inputs.sweep.marker.write_text("{}")
-    assert inputs.cards.write_levels(model) == []
-    assert inputs.cards.cells(model)
+    run.sweep.marker.write_text("{}")
+    assert run.cards.write_levels(model) == []
+    assert run.cards.cells(model)

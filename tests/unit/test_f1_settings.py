@@ -12,8 +12,8 @@ from elastic_core.miniature.warm_start import BASE
 from elastic_core.training.sft import compose_config
 from elastic_core.training.sft_parameters import SftParameters
 from flows import presets
-from flows.runtime.data_inputs import DataInputs
 from flows.runtime.run import FlowRun
+from tasks.records.stage_directory import Stage
 from tasks.warm_start import Launch
 
 NAMES = ("reasonflux-f1-7b", "reasonflux-f1-14b", "reasonflux-f1-32b")
@@ -68,23 +68,23 @@ def test_a_wrong_setting_is_refused_by_name(overrides: dict[str, object], messag
 
 
 def test_what_is_imitated_is_built_with_the_benchmarks(tmp_path: Path) -> None:
-    built = DataInputs(FlowRun(presets.resolve("reasonflux-f1-7b"), tmp_path)).chosen
+    built = FlowRun(presets.resolve("reasonflux-f1-7b"), tmp_path).datasets
     assert [entry.name for entry in built] == [
         "aime-2024", "aime-2025", "math500", "gpqa-diamond", "reasonflux-f1-sft",
     ]  # fmt: skip
     (tmp_path / "mine.jsonl").touch()
     own = presets.resolve("reasonflux-f1-7b", {"warm_start.sft.data": str(tmp_path / "mine.jsonl")})
-    assert DataInputs(FlowRun(own, tmp_path)).chosen[-1].files[0].path == "mine.jsonl"
+    assert FlowRun(own, tmp_path).datasets[-1].files[0].path == "mine.jsonl"
 
 
 def test_generated_conversations_have_no_source_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DataInputs, "is_built", True)
+    monkeypatch.setattr(Stage, "is_done", True)
     words = {"seed": 1, "num_train": 2, "num_sft": 2, "evaluation_seed": 2, "problems_per_benchmark": 2}
     settings = presets.resolve(
         "reasonflux-f1-7b",
         {"warm_start.sft.data": "words-sft", "warm_start.initial": str(BASE), "data.words": words},
     )
-    file, sources = DataInputs(FlowRun(settings, tmp_path)).conversations
+    file, sources = FlowRun(settings, tmp_path).conversations
     assert (file.name, sources) == ("words-sft.parquet", ())
 
 
@@ -98,7 +98,7 @@ def test_generated_conversations_have_no_source_files(tmp_path: Path, monkeypatc
 def test_what_cannot_be_imitated_is_refused(data: str, message: str, tmp_path: Path) -> None:
     settings = presets.resolve("reasonflux-f1-7b", {"warm_start.sft.data": data})
     with pytest.raises(UserError, match=message):
-        DataInputs(FlowRun(settings, tmp_path)).chosen  # noqa: B018
+        FlowRun(settings, tmp_path).datasets  # noqa: B018
 
 
 def test_rows_that_fill_no_batch_are_refused() -> None:

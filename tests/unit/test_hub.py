@@ -15,7 +15,6 @@ from elastic_core.models import files as model_files
 from elastic_core.models.check import require_usable
 from elastic_core.system.fingerprint import model_fingerprint
 from flows import presets
-from flows.runtime.inputs import Inputs
 from flows.runtime.run import FlowRun
 from tests.data_server import serving
 
@@ -54,11 +53,11 @@ def test_what_the_cache_holds_is_taken_without_asking(cache: Path) -> None:
 def test_what_is_nowhere_says_how_to_get_it(cache: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^owner/other .*`hf download owner/other`"):
         model_files.locate("owner/other")
-    inputs = Inputs(run_of(tmp_path, base="nowhere", sweep__models=["x"], sweep__checkpoints={"x": "nowhere"}))
+    run = run_of(tmp_path, base="nowhere", sweep__models=["x"], sweep__checkpoints={"x": "nowhere"})
     with pytest.raises(UserError, match="OWNER/NAME"):
-        inputs.base  # noqa: B018
+        run.base  # noqa: B018
     with pytest.raises(UserError, match=r"sweep\.checkpoints\.x"):
-        inputs.checkpoints  # noqa: B018
+        run.checkpoints  # noqa: B018
 
 
 def test_what_the_cache_lacks_is_downloaded(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,19 +123,18 @@ def test_base_and_checkpoints_may_be_models_of_the_hub(cache: Path, tmp_path: Pa
     run = run_of(
         tmp_path, base="owner/model", sweep__models=["base", "other"], sweep__checkpoints={"other": "owner/model"}
     )
-    inputs = Inputs(run)
-    assert inputs.base == cache
-    assert inputs.checkpoints == {"base": cache, "other": cache}
-    assert inputs.data.tokenizer == cache
+    assert run.base == cache
+    assert run.checkpoints == {"base": cache, "other": cache}
+    assert run.tokenizer == cache
 
 
 def test_weights_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    inputs = Inputs(run_of(tmp_path, base="shipped"))
-    first = inputs.fingerprint(BASE)
+    run = run_of(tmp_path, base="shipped")
+    first = run.fingerprint(BASE)
     assert first == model_fingerprint(BASE)
 
     def read_again(path: Path) -> str:
         raise AssertionError(f"{path} was read again")
 
     monkeypatch.setattr("elastic_core.system.fingerprint.sha256_file", read_again)
-    assert inputs.fingerprint(BASE) == first
+    assert run.fingerprint(BASE) == first

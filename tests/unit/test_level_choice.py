@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from elastic_core.serving.choice import COLUMNS, Choice, choose_levels
 from elastic_core.serving.levels import EFFORTS, read_levels
 from elastic_core.statistics.which_budget import Reason, budget_advice, choose_budgets
-from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.sweep.table import Manifest, TrajectoryStore
 from elastic_core.trajectory import SCHEMA
 from tests.elastic_command import elastic_here
 from tests.tables import advisable, sweep_of

@@ -85,10 +85,9 @@ def test_a_think_end_that_the_harness_leaves_out_is_noticed() -> None:
 
 def test_the_command_says_how_to_run_the_tasks(tmp_path: Path) -> None:
     settings = presets.resolve("embedded", {"engine.max_model_len": 512})
-    data = SimpleNamespace(require_built=lambda: None, tokenizer=BASE)
-    run = SimpleNamespace(settings=settings)
-    inputs: Any = SimpleNamespace(data=data, run=run, problems={"aime-2024": PROBLEMS})
-    told = _export_lm_eval(inputs, tmp_path)
+    problems = {"aime-2024": PROBLEMS}
+    run: Any = SimpleNamespace(require_data=lambda: None, tokenizer=BASE, settings=settings, problems=problems)
+    told = _export_lm_eval(run, tmp_path)
     assert "elastic_aime_2024" in told and (tmp_path / "elastic_aime_2024.yaml").exists()
     for part in ("max_model_len=512,dtype=float32", f"--include_path {tmp_path}", f"--tasks {lm_eval.TAG}"):
         assert part in told

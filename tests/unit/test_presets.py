@@ -13,9 +13,9 @@ from elastic_core.training.grpo.rollout_correction import RolloutCorrection
 from flows import presets
 from flows.commands import doctor
 from flows.commands.cli import cli
-from flows.runtime.inputs import Inputs
 from flows.runtime.run import FlowRun
 from reports.content import Expectations
+from tasks.records.stage_directory import RESOLVED
 
 
 @pytest.mark.parametrize("name", presets.names())
@@ -290,7 +290,7 @@ def test_what_a_message_suggests_to_run_names_the_file(tmp_path: Path) -> None:
     file = written(tmp_path, "mine.toml", 'extends = "smoke"')
     run = FlowRun(presets.resolve(file, {"base": "warm-start"}), tmp_path, given=file)
     with pytest.raises(UserError, match=f"run first: elastic run warm-start --preset {file}"):
-        Inputs(run).base  # noqa: B018
+        run.base  # noqa: B018
     assert run.stage("sweep", {"a": 1}).directory.parts[-3:-1] == ("mine", "sweep")
 
 
@@ -341,7 +341,7 @@ def test_a_command_that_is_advised_keeps_the_user_s_settings(tmp_path: Path, mon
 @pytest.mark.parametrize("name", presets.names())
 def test_resolved_settings_are_a_preset_of_the_same_name_again(name: str, tmp_path: Path) -> None:
     settings = presets.resolve(name, {"sweep.samples": 3})
-    file = tmp_path / presets.RESOLVED
+    file = tmp_path / RESOLVED
     file.write_text(presets.as_toml(settings))
     assert presets.resolve(str(file)) == presets.changed(settings, {}) == settings
     assert (
@@ -358,7 +358,7 @@ def test_a_dry_run_prints_settings_that_repeat_the_run(tmp_path: Path, monkeypat
     monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path / "runs"))
     given = ["run", "sweep", "--preset", "smoke", "--set", "sweep.samples=3", "--dry-run"]
     result = CliRunner().invoke(cli, given, catch_exceptions=False)
-    file = tmp_path / presets.RESOLVED
+    file = tmp_path / RESOLVED
     file.write_text(result.stdout)
     assert presets.resolve(str(file)) == presets.resolve("smoke", {"sweep.samples": 3})
     assert not list((tmp_path / "runs").glob("smoke/**/*")), "nothing was started"

@@ -31,7 +31,7 @@ from elastic_core.sweep.grid import Cell, build_cells
 from elastic_core.sweep.models import Prompts, SweepModel, sweep_models
 from elastic_core.sweep.plan import draws, learn, plan_sweep
 from elastic_core.sweep.rows import RowBuilder, Sample
-from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.sweep.table import Manifest, TrajectoryStore
 from elastic_core.trajectory import KEY, NAVIGATOR, SCHEMA, TRANSLATED, ThinkFinish, Trajectory
 from tests import guided
 from tests.exactness import broken_rules

@@ -22,7 +22,6 @@ from elastic_core.sweep.rows import RowBuilder, Sample
 from elastic_core.trajectory import ThinkFinish
 from flows import presets
 from flows.commands.doctor import models_in_use
-from flows.runtime.data_inputs import DataInputs
 from flows.runtime.run import FlowRun
 from tests.guided import plain_tokenizer as tokenizer
 
@@ -92,7 +91,7 @@ def test_the_preset_is_as_published_and_needs_no_think_markers(tmp_path: Path) -
     assert settings.sweep.templates.wording == "published" and not settings.thinks
     assert [use.thinks for use in models_in_use(settings)] == [False]
     assert all(use.thinks for use in models_in_use(presets.resolve("reasonflux-f1-7b")))
-    built = [entry.name for entry in DataInputs(FlowRun(settings, tmp_path)).chosen]
+    built = [entry.name for entry in FlowRun(settings, tmp_path).datasets]
     assert built == ["math500", "aime-2024", "amc", "olympiadbench", "reasonflux-sft-15k"]
 
 

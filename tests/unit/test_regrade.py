@@ -11,7 +11,7 @@ import pytest
 from elastic_core.data.problems import VERL_SCHEMA, Problem
 from elastic_core.errors import UserError
 from elastic_core.sweep.rows import lacks_published, regrade
-from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.sweep.table import Manifest, TrajectoryStore
 from elastic_core.trajectory import SCHEMA
 from flows.commands.tables import regrade_table
 from tasks.records.stage_directory import TABLE, Stage

@@ -10,7 +10,7 @@ import pytest
 from elastic_core.data.problems import VERL_SCHEMA
 from elastic_core.errors import UserError
 from elastic_core.sweep.grid import first_ids
-from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.sweep.table import Manifest, TrajectoryStore
 from elastic_core.system.fingerprint import hash_files, model_fingerprint
 from tasks.report import report_sources
 from tests.unit.test_report_summary import make_rows

@@ -43,7 +43,7 @@ def test_no_step_is_missed_between_two_looks(stream: list[int], budget: Budget, 
     for token in stream:
         forced = None
         if due is not None and len(output) == due:
-            forced, wait = progress.look(output)
+            forced, wait = progress.update(output)
             due = None if wait is None else due + wait
         assert forced == literal(output, budget, closed)
         output.append(token if forced is None else forced)
@@ -58,7 +58,7 @@ def test_one_pass_writes_what_separate_writes(stream: list[int], budget: Budget)
     expected = asyncio.run(drive(rollout, {"policy": engine}, seed=0))
     drawn, progress, output = iter(stream), Progress(budget, MARKS), []
     while len(output) < 64 - len(PROMPT):
-        forced, _ = progress.look(output)
+        forced, _ = progress.update(output)
         if forced == EOS:  # Nothing of it is in the response.
             break
         output.append(next(drawn, WORD) if forced is None else forced)

@@ -18,7 +18,7 @@ from elastic_core.strategies import STRATEGIES
 from elastic_core.sweep.grid import build_cells
 from elastic_core.sweep.plan import plan_sweep
 from elastic_core.sweep.sound import check_rows, checked_rows, copies, whole_samples
-from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.sweep.table import Manifest, TrajectoryStore
 from elastic_core.trajectory import KEY, SCHEMA
 from flows.commands.budgets import rows_of_model
 from flows.commands.compare import find_side

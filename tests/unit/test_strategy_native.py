@@ -43,7 +43,7 @@ class NativeEngine:
         progress = request.budget and Progress(request.budget, MARKERS)
 
         def next_token(prefix: tuple[int, ...], seed: int) -> int:
-            forced = progress and progress.look(prefix[len(request.prefix) :]).token
+            forced = progress and progress.update(prefix[len(request.prefix) :]).token
             if forced is None:
                 return next(self._drawn, WORD)
             (self.closed_at if forced == END else self.cut_at).append(len(prefix) - len(PROMPT))

@@ -27,7 +27,7 @@ from elastic_core.sweep.grid import Cell, build_cells
 from elastic_core.sweep.models import Prompts
 from elastic_core.sweep.plan import Sharing, plan_sweep
 from elastic_core.sweep.rows import RowBuilder
-from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.sweep.table import Manifest, TrajectoryStore
 from elastic_core.trajectory import KEY
 from tests.marks import markers, single
 from tests.scripted import ScriptedEngine
@@ -88,7 +88,7 @@ class Scripted(ScriptedEngine):
         progress = request.budget and Progress(request.budget, MARKERS)
 
         def keeping(prefix: tuple[int, ...], seed: int) -> int:
-            forced = progress and progress.look(prefix[len(request.prefix) :]).token
+            forced = progress and progress.update(prefix[len(request.prefix) :]).token
             return self.next_token(prefix, seed) if forced is None else forced
 
         self.requests.append(request)

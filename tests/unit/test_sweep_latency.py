@@ -8,7 +8,7 @@ import pytest
 from elastic_core.budget import Budget
 from elastic_core.sweep.grid import build_cells
 from elastic_core.sweep.plan import SweepPlan, plan_sweep
-from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.table import TrajectoryStore
 from tests import simulated
 from tests.simulated import SimulatedEngine, one_after_the_other, swept, wall
 

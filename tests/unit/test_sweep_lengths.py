@@ -10,7 +10,7 @@ import polars as pl
 from elastic_core.budget import Budget
 from elastic_core.sweep.grid import build_cells
 from elastic_core.sweep.plan import SweepPlan, known_lengths, longest_first, plan_sweep
-from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.sweep.table import Manifest, TrajectoryStore
 from elastic_core.trajectory import KEY, SCHEMA
 from tests import simulated
 from tests.simulated import SimulatedEngine, swept, tail, wall

@@ -1,5 +1,6 @@
 """An interval that the problems are too few for is refused before anything takes long, and a plan says so too."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,14 +11,14 @@ from elastic_core.budget import Budget
 from elastic_core.errors import UserError
 from elastic_core.sweep.grid import Cell
 from flows.commands.tables import narrowest
-from flows.runtime.inputs import Inputs
+from flows.runtime.stages import Stages
 from tests.unit.test_sweep_stopping import rows
 
 
-def inputs(until_ci: float | None, num_problems: int) -> Inputs:
+def stages(until_ci: float | None, num_problems: int) -> Stages:
     """Of a sweep of one benchmark, as far as its intervals are concerned."""
-    settings = SimpleNamespace(sweep=SimpleNamespace(until_ci=until_ci, max_samples=256))
-    found = Inputs(SimpleNamespace(settings=settings))  # type: ignore[arg-type]
+    settings: Any = SimpleNamespace(sweep=SimpleNamespace(until_ci=until_ci, max_samples=256))
+    found = Stages(settings, Path("runs"))
     found.__dict__["problems"] = {"aime-2024": [None] * num_problems}
     return found
 
@@ -33,12 +34,12 @@ def sweep(num_problems: int, scores: list[float]) -> Any:
 
 def test_two_points_of_thirty_problems_are_refused_with_what_can_be_reached() -> None:
     with pytest.raises(UserError, match=r"until_ci .*aime-2024 .* 30 .*±4\.6.*±11\.9"):
-        inputs(2.0, 30).require_reachable()
+        stages(2.0, 30).require_reachable()
 
 
 @pytest.mark.parametrize(("until_ci", "num_problems"), [(None, 30), (5.0, 30), (2.0, 100)])
 def test_what_some_scores_could_reach_is_not(until_ci: float | None, num_problems: int) -> None:
-    inputs(until_ci, num_problems).require_reachable()
+    stages(until_ci, num_problems).require_reachable()
 
 
 def test_a_plan_says_what_is_refused_which_cells_stay_wide_and_what_the_rows_so_far_project() -> None:

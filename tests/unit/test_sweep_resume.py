@@ -19,7 +19,7 @@ from elastic_core.sweep import plan as planning
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.plan import StoredRows, draws, learn, plan_sweep
 from elastic_core.sweep.rows import RowBuilder, Sample
-from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.sweep.table import Manifest, TrajectoryStore
 from elastic_core.trajectory import Trajectory
 from tests.scripted import ScriptedEngine
 from tests.unit.test_memo import CELLS, END, EOS, MARKERS, WORD, Wanted, prompt

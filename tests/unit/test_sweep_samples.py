@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from elastic_core.sweep.grid import OTHERS, samples_of, samples_text, within
 from flows import presets
-from flows.runtime.inputs import Inputs
 from flows.runtime.run import FlowRun
 
 COUNTS = st.one_of(
@@ -34,12 +33,11 @@ def test_numbers_are_told_as_they_are_given() -> None:
 def test_a_number_for_each_benchmark_asks_for_more_or_less_of_one_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Inputs, "benchmark_files", {})
+    monkeypatch.setattr(FlowRun, "benchmark_files", {})
     given = {"base": "shipped", "sweep.models": ["base"]}
     counts = {"miniature-easy": 4, OTHERS: 2}
     plain, single = (
-        Inputs(FlowRun(presets.resolve("smoke", given | {"sweep.samples": samples}), tmp_path)).sweep
-        for samples in (2, counts)
+        FlowRun(presets.resolve("smoke", given | {"sweep.samples": samples}), tmp_path).sweep for samples in (2, counts)
     )
     assert plain.directory == single.directory and plain.marker != single.marker
     assert (plain.request["samples"], single.request["samples"]) == (2, counts)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastic_core.sweep.store import DuplicateKey, Manifest, ManifestMismatch, TableLocked, TrajectoryStore
+from elastic_core.sweep.table import DuplicateKey, Manifest, ManifestMismatch, TableLocked, TrajectoryStore
 from elastic_core.trajectory import KEY, SCHEMA
 
 MANIFEST = Manifest(

@@ -15,10 +15,9 @@ from elastic_core.data.problems import Problem
 from elastic_core.data.registry import REGISTRY
 from elastic_core.sweep.grid import build_cells, first_ids, first_problems, rows_of
 from elastic_core.sweep.plan import plan_sweep
-from elastic_core.sweep.store import TrajectoryStore
+from elastic_core.sweep.table import TrajectoryStore
 from elastic_core.trajectory import KEY, SCHEMA
 from flows import presets
-from flows.runtime.inputs import Inputs
 from flows.runtime.run import FlowRun
 from tasks.records.stage_directory import Stage
 from tasks.sweep import Sweep
@@ -66,8 +65,8 @@ def run(tmp_path: Path, **sweep: Any) -> FlowRun:
 
 
 def test_the_number_asks_for_more_or_less_of_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Inputs, "benchmark_files", {})
-    whole, part = (Inputs(run(tmp_path, problems=problems)).sweep for problems in (None, 3))
+    monkeypatch.setattr(FlowRun, "benchmark_files", {})
+    whole, part = (run(tmp_path, problems=problems).sweep for problems in (None, 3))
     assert whole.directory == part.directory and whole.marker != part.marker
     assert part.request["problems"] == 3
 
@@ -76,12 +75,12 @@ def test_what_is_measured_is_read_from_a_table_that_holds_more(tmp_path: Path, m
     file = tmp_path / "easy.parquet"
     clean = pl.DataFrame({"id": [p.id for p in PROBLEMS["easy"]], "question": "q", "starter_code": None, "truth": "4"})
     verl_rows(replace(REGISTRY["math500"], name="easy"), clean).write_parquet(file)
-    monkeypatch.setattr(Inputs, "benchmark_files", {"easy": file})
+    monkeypatch.setattr(FlowRun, "benchmark_files", {"easy": file})
     rows = pl.DataFrame({"benchmark": ["easy"] * 9 + ["hard"], "problem": [*map(str, range(9)), "1"]})
-    assert rows.filter(Inputs(run(tmp_path, problems=4)).measured_rows)["problem"].to_list() == ["0", "1", "3", "8"]
+    assert rows.filter(run(tmp_path, problems=4).measured_rows)["problem"].to_list() == ["0", "1", "3", "8"]
     all_of_them = run(tmp_path).settings.data.benchmarks
     every = pl.DataFrame({"benchmark": [*all_of_them, "other"], "problem": "1"})
-    assert every.filter(Inputs(run(tmp_path)).measured_rows)["benchmark"].to_list() == all_of_them
+    assert every.filter(run(tmp_path).measured_rows)["benchmark"].to_list() == all_of_them
     assert rows.filter(rows_of({})).is_empty()
 
 

@@ -7,8 +7,15 @@ from typing import Any
 import polars as pl
 import pytest
 
-from elastic_core.sweep.store import DuplicateKey, Manifest, ManifestMismatch, TableLocked, TrajectoryStore
-from elastic_core.sweep.table import SweepTable, with_stores
+from elastic_core.sweep.table import (
+    DuplicateKey,
+    Manifest,
+    ManifestMismatch,
+    SweepTable,
+    TableLocked,
+    TrajectoryStore,
+    with_stores,
+)
 from elastic_core.trajectory import KEY, SCHEMA
 
 SETTINGS = {"preset": "smoke", "vllm": "0.29", "temperature": 0.8, "seed": 1}

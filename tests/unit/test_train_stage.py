@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from elastic_core.training.grpo.parameters import RESOURCES, GrpoParameters
-from flows.runtime.data_inputs import DataInputs
-from flows.runtime.inputs import Inputs
 from flows.runtime.settings import TrainSettings
+from flows.runtime.stages import Stages
 
 
 def inputs(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Any:
-    monkeypatch.setattr(Inputs, "base", Path("base"))
-    monkeypatch.setattr(Inputs, "fingerprint", lambda self, path: "0123")
-    monkeypatch.setattr(DataInputs, "files", lambda self, names: [])
-    settings = SimpleNamespace(training=TrainSettings(**changes), data=SimpleNamespace(train=[], validation=[]))
-    found: Any = Inputs(SimpleNamespace(settings=settings, stage=lambda name, inputs: inputs)).trainings  # type: ignore[arg-type]
+    monkeypatch.setattr(Stages, "base", Path("base"))
+    monkeypatch.setattr(Stages, "fingerprint", lambda self, path: "0123")
+    monkeypatch.setattr(Stages, "data_files", lambda self, names: [])
+    monkeypatch.setattr(Stages, "stage", lambda self, name, inputs: inputs)
+    settings: Any = SimpleNamespace(training=TrainSettings(**changes), data=SimpleNamespace(train=[], validation=[]))
+    found: Any = Stages(settings, Path("runs")).trainings
     return found if "seeds" in changes else next(iter(found.values()))
 
 

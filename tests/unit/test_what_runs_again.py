@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from elastic_core.data.build import build
-from elastic_core.sweep.store import Manifest, TrajectoryStore
+from elastic_core.sweep.table import Manifest, TrajectoryStore
 from elastic_core.system import fingerprint
 from flows import presets
 from flows.commands.run import finished
-from flows.runtime.inputs import Inputs
 from flows.runtime.run import FlowRun
 from tasks.records.stage_directory import TABLE
 
@@ -29,13 +28,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def stages(runs: Path, changes: dict[str, Any]) -> dict[str, Path]:
     """Markers of all stages, by name; the data is built, as what follows depends on what it is and not on its key."""
-    inputs = Inputs(FlowRun(presets.resolve("smoke", SMALL | changes), runs))
-    if not inputs.data.is_built:
-        build(inputs.data.build, inputs.data.stage.directory)
-        inputs.data.stage.marker.touch()
-    with TrajectoryStore(inputs.sweep.directory / TABLE).writing(Manifest({}, {}, {}, {})):
+    run = FlowRun(presets.resolve("smoke", SMALL | changes), runs)
+    if not run.data.is_done:
+        build(run.build, run.data.directory)
+        run.data.marker.touch()
+    with TrajectoryStore(run.sweep.directory / TABLE).writing(Manifest({}, {}, {}, {})):
         pass  # A report needs a table.
-    found = [inputs.data.stage, inputs.warm_start, *inputs.trainings.values(), inputs.sweep, inputs.report()]
+    found = [run.data, run.warm_start, *run.trainings.values(), run.sweep, run.report()]
     return {stage.name: stage.marker for stage in found}
 
 
@@ -132,7 +131,7 @@ def test_a_file_of_the_project(
     text = changed.read_text() if changed.exists() else None
     changed.write_text((text or "") + "\n")
     monkeypatch.setattr(fingerprint, "_PROJECT", project)
-    monkeypatch.setattr("flows.runtime.inputs.reports.__file__", str(project / "reports" / "__init__.py"))
+    monkeypatch.setattr("flows.runtime.stages.reports.__file__", str(project / "reports" / "__init__.py"))
     fingerprint.source_fingerprint.cache_clear()
     try:
         assert again(before, stages(runs, {})) == expected
@@ -145,7 +144,7 @@ def test_a_file_of_the_project(
 def test_a_flow_is_finished_when_all_its_stages_are(runs: Path, monkeypatch: pytest.MonkeyPatch, flow: str) -> None:
     """It is then known what it returns, and no server is started."""
     monkeypatch.setenv("ELASTIC_RUNS", str(runs))
-    monkeypatch.setattr("flows.sweep.conclusion", lambda inputs: "separate beats vanilla")  # Of a table without rows.
+    monkeypatch.setattr("flows.sweep.conclusion", lambda run: "separate beats vanilla")  # Of a table without rows.
     changes = SMALL | {"warm_start.learning_rate": 3e-4}
     markers = stages(runs, changes)
     names = {

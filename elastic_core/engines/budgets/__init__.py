@@ -1,2 +1,2 @@
-"""The budgets of `separate`, kept inside vLLM: `processor.Progress.look` enforces t and s; `v1` and `v2` call it from
+"""The budgets of `separate`, kept inside vLLM: `processor.Progress.update` enforces t and s; `v1` and `v2` call it from
 the logits processors of vLLM's two model runners."""

@@ -1,8 +1,8 @@
-"""The budget processor: when a response gets a token that the model did not choose, as strategy `separate` would.
+"""The budget processor: forces the tokens that strategy `separate` would write.
 
-`Progress.look` enforces t and s: think-end after t sampled tokens without one, end-of-text after s tokens of solution.
+`Progress.update` enforces t and s: think-end after t sampled tokens without one, end-of-text after s of solution.
 A token is due at a length of the output that is known beforehand, except for where the model ends its thought itself.
-So a response is looked at when something may be due at the earliest. `Schedule` finds the rows of a batch to look at: a
+So a response is updated when something may be due at the earliest. `Schedule` finds the rows of a batch to update: a
 decoding step costs what its due rows cost, however many others there are.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class Look(NamedTuple):
+class Due(NamedTuple):
     """A token to force now, None when the model may choose; and further tokens until something may be due again, at
     least 1, None when nothing will be."""
 
@@ -42,10 +42,10 @@ class Progress:
 
     @classmethod
     def of(cls, budget: Budget, marks: Marks, prompt: Sequence[int]) -> Progress:
-        """Of a response that begins now."""
+        """The progress of a response that begins now."""
         return cls(budget, marks, 0 if marks.is_closed(prompt) else None)
 
-    def look(self, output: Sequence[int]) -> Look:
+    def update(self, output: Sequence[int]) -> Due:
         """Decide on the next token. `output`: all tokens of the response so far, forced ones included."""
         length, think, solution = len(output), self.budget.think, self.budget.solution
         if self.solution_start is None:
@@ -55,17 +55,17 @@ class Progress:
         if self.solution_start is None and think is not None and length >= think:
             closing = self.marks.closing(output[:think])
             if length - think < len(closing):
-                return Look(closing[length - think], 1)
+                return Due(closing[length - think], 1)
             self.solution_start = think + len(closing)
         if self.solution_start is not None:
             if solution is None:
-                return Look(None, None)
+                return Due(None, None)
             left = self.solution_start + solution - length
-            return Look(None, left) if left > 0 else Look(self.marks.cut, 1)
+            return Due(None, left) if left > 0 else Due(self.marks.cut, 1)
         # Were the next token think-end, the solution would be over s tokens after it; that of a call is one of the s.
         over = None if solution is None else solution + (not self.marks.calls)
         waits = [w for w in (None if think is None else think - length, over) if w is not None]
-        return Look(None, min(waits, default=None))
+        return Due(None, min(waits, default=None))
 
 
 @dataclass(eq=False)
@@ -92,7 +92,7 @@ class Schedule:
         return len(self._rows)
 
     def add(self, index: int, progress: Progress, output: Sequence[int]) -> None:
-        """Look at a row in the next step; replaces the row that had its index."""
+        """Update a row in the next step; replaces the row that had its index."""
         self.remove(index)
         self._rows[index] = row = Row(index, progress, output)
         self._wait(row, self._now)
@@ -106,7 +106,7 @@ class Schedule:
                 del self._buckets[row.step]
 
     def wake(self, index: int) -> None:
-        """Look in the next step at a row that was away."""
+        """Update a row in the next step that was away."""
         self.away.remove(index)
         self._wait(self._rows[index], self._now)
 
@@ -128,7 +128,7 @@ class Schedule:
             if not is_present(row.index):
                 self.away.add(row.index)
                 continue
-            token, wait = row.progress.look(row.output)
+            token, wait = row.progress.update(row.output)
             if token is not None:
                 forced.append((row.index, token))
             if wait is not None:

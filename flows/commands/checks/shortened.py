@@ -21,9 +21,9 @@ from elastic_core.reasonflux.library import DATASET, PUBLISHED
 from elastic_core.strategies import STRATEGIES
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.sweep.grid import checkpoints
-from flows.runtime.data_inputs import mirror_of
 from flows.runtime.environment import runs_directory
 from flows.runtime.settings import Settings
+from flows.runtime.stages import mirror_of
 from tasks.records.stage_directory import SOURCES, USER_DATASETS
 
 BUDGET, SMALLER = "24+16", "8+16"

@@ -15,8 +15,8 @@ from elastic_core.stop_rule import ADAPTIVE
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from flows.commands.answer import TYPED
 from flows.commands.playground import PlaygroundParameters
-from flows.runtime.inputs import Inputs
 from flows.runtime.models import Models
+from flows.runtime.stages import Stages
 
 NUM_GENERATED = 100  # Problems of each level of the miniature that are offered where no benchmark is built.
 FIRST_STRATEGIES = ("vanilla", "budget_forcing", "separate")
@@ -32,11 +32,11 @@ _STRATEGY_LABELS = {
 MAX_SAMPLE = 2**31 - 1
 
 
-def benchmarks(inputs: Inputs) -> dict[str, list[Problem]]:
+def benchmarks(run: Stages) -> dict[str, list[Problem]]:
     """The preset's problems by benchmark; where none is built generated ones of its miniature, if it has one."""
-    miniature = inputs.run.settings.data.miniature
-    if inputs.data.is_built:
-        return {name: read_problems(file) for name, file in inputs.benchmark_files.items()}
+    miniature = run.settings.data.miniature
+    if run.data.is_done:
+        return {name: read_problems(file) for name, file in run.benchmark_files.items()}
     if miniature is None:
         return {}
     # Of the split that is for looking at: evaluation problems are for reported numbers.

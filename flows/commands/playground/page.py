@@ -29,7 +29,7 @@ def build(session: Session) -> gr.Blocks:
     """The page of a session; `gr.mount_gradio_app` serves it."""
     models, parameters = session.models, session.parameters
     budget, largest = models.budget, choices.largest_budget(models)
-    problems = choices.benchmarks(models.inputs)
+    problems = choices.benchmarks(models.run)
 
     def take(benchmark: str, number: Any) -> tuple[str, str, Taken]:
         problem = choices.taken_problem(problems[benchmark], number)
