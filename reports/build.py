@@ -1,4 +1,4 @@
-"""The report of one trajectory table: what it shows, and every file, each written whole or not at all."""
+"""The report of one trajectory table: its content, and every file, each written completely or not at all."""
 
 from __future__ import annotations
 
@@ -25,20 +25,18 @@ from elastic_core.statistics.responses import is_cut, response_kind, response_ki
 from elastic_core.statistics.stop_frontier import OUTCOMES, outcomes, rules_of
 from elastic_core.statistics.stopping import NotComparable, read_thoughts
 from elastic_core.statistics.which_budget import advised_budgets, budget_advice, cheapest_within, choose_budgets
+from elastic_core.strategies import BASELINE, SERVED
 from elastic_core.sweep.sound import Whole, checked_rows, copies, whole_samples
 from elastic_core.system.files import replacing, write_csv, write_text
 from reports import verdict as sentences
-from reports.claims import evaluate_claims, pairs_to_compare
-from reports.claims_of_the_text import claims_of_the_text
+from reports.claims import claims_of_the_text, evaluate_claims, pairs_to_compare
 from reports.content import ReportContent, ReportFigure, ReportSources, ReportTable, Verdict
-from reports.figures import Sheet, accuracy, differences, model_colours, stopping, strategy_styles, tokens, training
+from reports.figures import Sheet, accuracy, differences, model_colours, strategy_styles, tokens, training
 from reports.page import render_markdown, write_page
 from reports.summary import (
     BASE,
     READ,
-    SEPARATE,
     TRAINED,
-    VANILLA,
     cell_problems,
     headline,
     main_model,
@@ -48,12 +46,11 @@ from reports.summary import (
 from reports.tables import budgets as budget_tables
 from reports.tables import comparisons, published
 from reports.tables import costs as cost_tables
-from reports.tables import stopping as stop_tables
 from reports.wording import of_one_training, ordered
 
 _Shown = TypeVar("_Shown", ReportFigure, ReportTable)
 FIGURES, TABLES = "figures", "tables"  # Directories of a report.
-FILES = "files.json"  # What a report wrote, by which the next one knows what to replace.
+FILES = "files.json"  # Files of the report, which the next one replaces.
 _WRITTEN = re.compile(rf"report\.md|report\.html|summary\.json|({FIGURES}|{TABLES})/\w+\.(png|svg|csv)")
 """Names of a report's files. The list may be anyone's, and what else it names is not removed."""
 _UNREAD = "needs answers that the grader can read"
@@ -71,8 +68,7 @@ def build_report(sources: ReportSources, directory: Path) -> ReportContent:
     write_summary_json(content.summary, content.anytime, sources.ratings, directory / "summary.json")
     write_text(directory / "report.md", render_markdown(content))
     write_page(content, directory / "report.html")
-    # What an earlier report wrote here and this one did not is outdated. The directory may hold the user's own
-    # files too.
+    # Files of an earlier report that this one did not write are outdated; the user's files may lie here too.
     written = [file.relative_to(directory).as_posix() for file in files_of(content)]
     for name in set(earlier) - set(written):
         (directory / name).unlink(missing_ok=True)
@@ -115,9 +111,9 @@ def _is_written(directory: Path, name: Any) -> bool:
     return known and (directory / name).parent.resolve().is_relative_to(directory.resolve())
 
 
-class _Found:
-    """What a table shows: `beside` are the cells of `summary` and those of thinking in parallel; differences are from
-    the first model and the first strategy."""
+class ReportData:
+    """Numbers of one table that several parts show: `beside` adds cells of thinking in parallel to those of `summary`;
+    differences are from the first model and the first strategy."""
 
     def __init__(self, sources: ReportSources, rows: pl.DataFrame) -> None:
         self.rows = rows
@@ -125,10 +121,10 @@ class _Found:
         self.summary = summary = summarize_problems(self.problems)
         # Each cell of thinking in parallel rests on all rows of a cell of separate budgeting.
         given, place = [Parallel.parse(name) for name in sources.parameters.parallel], ["model", "benchmark"]
-        counts = summary.filter(strategy=SEPARATE).group_by(place).agg(pl.col("num_trajectories").max())
+        counts = summary.filter(strategy=SERVED).group_by(place).agg(pl.col("num_trajectories").max())
         found = summarize_problems(parallel_problems(rows, self.problems, given)).drop("num_trajectories")
         self.beside = pl.concat([summary, found.join(counts, on=place).select(summary.columns)])
-        # Seeds of one training differ in what it went through, not in what it is.
+        # Seeds of one training have the same settings.
         self.trainings = {
             without_seed(name)[0]: replace(training, base=training.base and without_seed(training.base)[0])
             for name, training in sources.trainings.items()
@@ -138,7 +134,7 @@ class _Found:
         self.lone = [name for name in self.trainings if seeds.get(name) == 1 < max(seeds.values())]
         self.pairs = pairs_to_compare(rows, sources.parameters.pairs)
         self.first_model = ordered(summary["model"], BASE)[0]
-        self.first_strategy = ordered(summary["strategy"], VANILLA)[0]
+        self.first_strategy = ordered(summary["strategy"], BASELINE)[0]
         self.by_model = paired_differences(rows, "model", self.first_model)
         self.by_strategy = paired_differences(rows, "strategy", self.first_strategy)
         self.gains, self.spent, self.hurt = marginal_accuracy(self.problems), thinking_spent(rows), falls(self.problems)
@@ -146,17 +142,17 @@ class _Found:
         self.theirs = published(summary["benchmark"].unique(), [*summary["model"].unique(), sources.preset])
 
     def of_pairs(self, shown: _Shown | None, pairs: pl.DataFrame) -> _Shown | None:
-        """What shows these differences between models, whose caption tells which of them is one training."""
+        """Note in the caption which of the compared models is one training."""
         note = of_one_training({*pairs["first"], *pairs["second"]}, self.lone)
         return replace(shown, caption=f"{shown.caption} {note}") if shown and note else shown
 
 
 class _Budgets:
-    """What budgets cost in each unit, and of the `unit` that they are compared by: those that are advised or chosen,
-    the cells with their cost, the best `under` a limit, the cheapest `within` so many points; and what `to_set` for the
-    model that the report advises `on`, with the `choices` that it has on each benchmark."""
+    """Costs in each unit, and in the `unit` that budgets are compared by: the `advised` and `chosen` budgets, the cells
+    with their cost, the best `under` a limit, the cheapest `within` a number of points; `to_set` for the model that the
+    report advises `on`, with the `choices` that it has on each benchmark."""
 
-    def __init__(self, sources: ReportSources, found: _Found) -> None:
+    def __init__(self, sources: ReportSources, found: ReportData) -> None:
         summary, margin = found.summary, sources.parameters.margin / 100
         self.models = cost_tables.cost_models(sources.parameters, sources.latency, summary["model"].unique().sort())
         self.costs = cost_tables.costs_by_unit(found.rows, self.models)
@@ -171,7 +167,7 @@ class _Budgets:
         self.within = cheapest_within(self.advised, found.problems, guessed)
         self.on = main_model(summary["model"])
         self.stopping = _stopping(found.rows, self.on, of_unit[self.on])
-        self.to_set = sentences.settings(picked, self.advised, summary, self.on, margin, self.unit)
+        self.to_set = sentences.settings(picked, self.advised, self.chosen, summary, self.on, margin, self.unit)
         beside = partial(budget_tables.side_by_side, self.under, self.within, self.unit, model=self.on)
         self.choices = {each.benchmark: beside(each.benchmark) for each in self.to_set}
 
@@ -189,7 +185,7 @@ def _stopping(rows: pl.DataFrame, on: str, model: CostModel) -> pl.DataFrame:
 
 def _collect(sources: ReportSources, directory: Path) -> ReportContent:
     requested, whole = _whole(sources)
-    found = _Found(sources, seeds_as_one(whole.rows))
+    found = ReportData(sources, seeds_as_one(whole.rows))
     budgets = _Budgets(sources, found)
     responses = sentences.readable(requested)
     expected = sources.parameters.expectations
@@ -230,7 +226,7 @@ def _collect(sources: ReportSources, directory: Path) -> ReportContent:
 
 
 def _whole(sources: ReportSources) -> tuple[pl.DataFrame, Whole]:
-    """Rows that were requested, and of these the whole samples."""
+    """The requested rows, and their complete samples."""
     # The text of solutions is read in pieces, and only to tell the responses apart.
     kinds = response_kind().alias("kind"), is_cut().alias("cut")
     place = sources.provenance.get("table", "the table")
@@ -244,7 +240,7 @@ def _whole(sources: ReportSources) -> tuple[pl.DataFrame, Whole]:
     return rows, whole
 
 
-def _figures(sources: ReportSources, found: _Found, budgets: _Budgets, directory: Path) -> list[ReportFigure]:
+def _figures(sources: ReportSources, found: ReportData, budgets: _Budgets, directory: Path) -> list[ReportFigure]:
     colours = model_colours([*found.summary["model"], *found.trainings])
     sheet = Sheet(directory / FIGURES, colours, strategy_styles(found.beside["strategy"]))
     star = found.trainings[TRAINED].fixed_budget if TRAINED in found.trainings else None
@@ -252,21 +248,21 @@ def _figures(sources: ReportSources, found: _Found, budgets: _Budgets, directory
         accuracy.accuracy_vs_tokens(found.beside, sheet, star, found.theirs),
         accuracy.accuracy_vs_budget(found.summary, sheet, star),
         accuracy.pareto_frontier(budgets.priced, budgets.chosen, sheet, budgets.unit),
-        stopping.stop_frontier(budgets.stopping, sheet, budgets.unit),
+        accuracy.stop_frontier(budgets.stopping, sheet, budgets.unit),
         found.of_pairs(differences.paired(found.by_model, sheet, "model", found.first_model), found.by_model),
         differences.paired(found.by_strategy, sheet, "strategy", found.first_strategy),
         accuracy.training_ablation(found.summary, sheet, found.trainings),
         training.training_curves(sources.trainings, sheet),
-        tokens.tokens_by_phase(found.rows, sheet, SEPARATE),
+        tokens.tokens_by_phase(found.rows, sheet, SERVED),
         accuracy.forced_vs_accuracy(found.summary, sheet),
         differences.marginal(found.gains, sheet),
-        tokens.thinking_spent(found.spent, sheet, SEPARATE),
+        tokens.thinking_spent(found.spent, sheet, SERVED),
         tokens.sufficient_budgets(found.spent, sheet),
     ]
     return [figure for figure in figures if figure is not None]
 
 
-def _tables(sources: ReportSources, found: _Found, budgets: _Budgets) -> list[ReportTable]:
+def _tables(sources: ReportSources, found: ReportData, budgets: _Budgets) -> list[ReportTable]:
     unit, distribution = budgets.unit, sources.parameters.distribution
     at_any = anytime_differences(found.problems, found.pairs, distribution)
     between_strategies = area_differences(found.rows, "strategy", found.first_strategy)
@@ -278,7 +274,7 @@ def _tables(sources: ReportSources, found: _Found, budgets: _Budgets) -> list[Re
         budget_tables.within_points(budgets.within, unit),
         budget_tables.advice(budgets.chosen, budgets.costs[unit], unit),
         cost_tables.frontier(budgets.priced, budgets.chosen, unit),
-        stop_tables.stop_rules(budgets.stopping, unit),
+        cost_tables.stop_rules(budgets.stopping, unit),
         budget_tables.falls(found.hurt),
         budget_tables.anytime(found.anytime, distribution),
         found.of_pairs(budget_tables.anytime_compared(at_any, distribution), at_any),

@@ -90,7 +90,7 @@ _METRIC = {
 
 
 def file_name(name: str) -> str:
-    """A name as part of a path; one that had to be changed is told from all others by a hash."""
+    """A name as part of a path; one that had to be changed has a hash at its end."""
     safe = re.sub(r"[^A-Za-z0-9._+-]", "_", name).strip(".") or "_"
     return safe if safe == name else f"{safe[:80]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
@@ -150,7 +150,7 @@ def _result(cell: Mapping[str, Any], sampling: Mapping[str, Any], data: Mapping[
 
 
 def _data(benchmark: str, about: Mapping[str, Any]) -> dict[str, Any]:
-    """Where a benchmark is from, by the manifest of its data."""
+    """The source of a benchmark, by the manifest of its data."""
     if not (source := str(about.get("source", ""))).startswith(_HUB):
         return {"dataset_name": benchmark, "source_type": "other"}
     details = {"additional_details": {"revision": about["revision"]}} if about.get("revision") else {}

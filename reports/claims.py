@@ -1,8 +1,8 @@
-"""What the paper leads us to expect, held against the table: each expectation with a verdict and its evidence.
+"""Expectations of the paper, held against the table: each with a verdict and its evidence.
 
-Verdicts rest on the paired interval of a difference. What is expected holds when the whole interval lies on its side of
-the bound (a test of superiority or non-inferiority), does not hold when the whole interval misses it, and is undecided
-between. The size of an effect whose direction is shown, when only the estimate reaches it, holds as measured: a true
+Verdicts rest on the paired interval of a difference. An expectation holds when the interval lies on its side of the
+bound (a test of superiority or non-inferiority), does not hold when the interval misses it, and is undecided between.
+The size of an effect, when the interval shows the direction and only the estimate the size, holds as measured: a true
 size just below is measured as reached half of the time. Thinking budgets are sorted into thirds of the limited budgets
 that the compared cells share: tight, middle, wide.
 """
@@ -10,7 +10,7 @@ that the compared cells share: tight, middle, wide.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -19,20 +19,24 @@ import polars as pl
 
 from elastic_core.statistics.accuracy import avg_at_k, paired_difference
 from elastic_core.statistics.curves import MIN_LAW_BUDGET, log_law
-from elastic_core.statistics.estimates import FREE, mean_tokens, paired_ratio, problem_table, sampled_tokens
+from elastic_core.statistics.estimates import mean_tokens, paired_ratio, problem_table, sampled_tokens
 from elastic_core.statistics.intervals import Estimate, problems_needed
+from elastic_core.strategies import BASELINE, FREE, SERVED
+from reports.comparison import ASKED_LENGTH
 from reports.content import Claim, Expectations, Training, Verdict
-from reports.summary import BASE, SEPARATE, SWAP, VANILLA
-from reports.wording import ordered, plain, signed
+from reports.summary import BASE, SWAP
+from reports.tables.codeforces import BENCHMARK as CODEFORCES
+from reports.wording import ordered, plain, sentence, signed, with_bounds
 
+SCARCE = 4096  # tokens t + s, below which an untrained model is said to fail
 LEVEL = 0.01
 """Of the test that refutes a line: at this one it refutes a true line in less than 5 %, however skewed the scores."""
 _SEPARATE_OF_BOTH = "separate budgeting of both models at a common budget"
 
 
 class Criterion(NamedTuple):
-    """An estimate, the least that is expected of it, and whether the whole interval has to lie above that; of what has
-    not to, it is told whether the interval does (holds) or the estimate alone (holds as measured)."""
+    """An estimate, the least that is expected of it, and whether the `whole` interval has to lie above that; otherwise
+    the verdict distinguishes the interval (holds) from the estimate (holds as measured)."""
 
     estimate: Estimate
     bound: float = 0.0
@@ -60,7 +64,8 @@ def evaluate_claims(
     expectations: Expectations | None = None,
     pairs: Sequence[tuple[str, str]] = (),
 ) -> list[Claim]:
-    """Every claim on every benchmark of a table; `trainings` are its models', `pairs` as of `pairs_to_compare`."""
+    """Claims on what training gains, on every benchmark; `trainings` are those of the table's models, `pairs` those of
+    `pairs_to_compare`."""
     trainings, expected = trainings or {}, expectations or Expectations()
     models = [model for model in ordered(rows["model"], BASE) if SWAP not in model]
     claims = []
@@ -89,10 +94,8 @@ def pairs_to_compare(rows: pl.DataFrame, pairs: Sequence[tuple[str, str]] = ()) 
 def gain_at_small_budgets(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], expected: Expectations) -> Claim:
     """Training pays where tokens are scarce."""
     reference, model = pair
-    statement = (
-        f"Separate budgeting: {model} is above {reference}, by {expected.gain:g} points or more on average over the "
-        "tight and middle thinking budgets"
-    )
+    names = {"model": model, "reference": reference}
+    statement = sentence("gain_at_small_budgets", **names, points=f"{expected.gain:g}")
     sides = cells_of(rows, model), cells_of(rows, reference)
     tight, middle, _ = _thirds(*sides)
     if not tight:
@@ -105,11 +108,9 @@ def gain_at_small_budgets(rows: pl.DataFrame, benchmark: str, pair: tuple[str, s
 
 
 def gain_on_both_sides(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], star: int | None) -> Claim:
-    """What was learned at t* (`star`, thinking tokens) carries to budgets never trained, smaller and larger."""
+    """A gain learned at t* (`star`, thinking tokens) carries to budgets never trained, smaller and larger."""
     reference, model = pair
-    statement = (
-        f"Separate budgeting: {model} is above {reference} on both sides of t*, averaged over all budgets on a side"
-    )
+    statement = sentence("gain_on_both_sides", model=model, reference=reference)
     if star is None:
         return _not_measured(benchmark, statement, f"a limited thinking budget t* that {model} was trained under")
     sides = cells_of(rows, model), cells_of(rows, reference)
@@ -124,7 +125,7 @@ def gain_on_both_sides(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str]
 
 
 def without_a_budget(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], expected: Expectations) -> list[Claim]:
-    """Training under a budget costs little of what the model can do without one, and makes free responses shorter."""
+    """Training under a budget costs little accuracy without one, and makes free responses shorter."""
     reference, model = pair
     accurate = f"Unconstrained: {model} is no more than {expected.free_loss:g} points below {reference}"
     shorter = f"Unconstrained: {model} samples fewer tokens than {reference}, by {expected.tokens_saved:g} % or more"
@@ -169,16 +170,13 @@ def between_trainings(
             statement = f"{name}, whose t* is said to be the best, is above"
             claims += [over_all(rows, benchmark, f"{statement} {other}", name, other) for other in alike]
         elif training.base in fixed:
-            statement = (
-                f"{name} gains less than {expected.gain:g} points, the gain expected of a training, over "
-                f"{training.base}, from which it began"
-            )
+            statement = sentence("iterative", model=name, points=f"{expected.gain:g}", base=training.base)
             claims.append(over_all(rows, benchmark, statement, training.base, name, -expected.gain / 100))
     return claims
 
 
 def over_all(
-    rows: pl.DataFrame, benchmark: str, claim: str, model: str, other: str, bound: float = 0, strategy: str = SEPARATE
+    rows: pl.DataFrame, benchmark: str, claim: str, model: str, other: str, bound: float = 0, strategy: str = SERVED
 ) -> Claim:
     """Whether separate budgeting of the first model less a strategy of the other, averaged over all budgets that both
     have, is above the bound."""
@@ -194,7 +192,7 @@ def over_all(
 def separate_leads(rows: pl.DataFrame, benchmark: str, model: str) -> Claim:
     """How the budget is enforced matters before any training."""
     statement = f"{model}, tight budgets: separate above budget forcing above vanilla"
-    names = (SEPARATE, "budget_forcing", VANILLA)
+    names = (SERVED, "budget_forcing", BASELINE)
     cells = [cells_of(rows, model, name) for name in names]
     tight = _thirds(*cells)[0]
     if not tight:
@@ -212,10 +210,7 @@ def separate_leads(rows: pl.DataFrame, benchmark: str, model: str) -> Claim:
 
 def rises_with_budget(rows: pl.DataFrame, benchmark: str, model: str) -> Claim:
     """Accuracy is linear in the logarithm of the thinking budget, as far as the budgets' means do not refute it."""
-    statement = (
-        f"Separate budgeting: accuracy of {model} rises with log2 t from t = {MIN_LAW_BUDGET} up, on a line, which "
-        f"lack of fit refutes at p below {LEVEL:g}"
-    )
+    statement = sentence("rises_with_budget", model=model, smallest=MIN_LAW_BUDGET, level=f"{LEVEL:g}")
     law = log_law(cells_of(rows, model))
     if law is None:
         return _not_measured(benchmark, statement, f"three such budgets of {model}, and problems measured in all")
@@ -227,6 +222,88 @@ def rises_with_budget(rows: pl.DataFrame, benchmark: str, model: str) -> Claim:
     evidence = f"{signed(law.slope)} points per doubling, R² {law.r2:.2f}, t = {_list(law.budgets)}; {fit}"
     verdict = worst([Criterion(law.slope, whole=True).verdict, straight])
     return Claim(benchmark, statement, verdict, f"{evidence}{counts(law.slope)}")
+
+
+def claims_of_the_text(
+    rows: pl.DataFrame, ratings: pl.DataFrame, expected: Expectations, pairs: Sequence[tuple[str, str]]
+) -> list[Claim]:
+    """Claims of the paper's text on every benchmark, where their cells are measured; `ratings` in schema RATINGS."""
+    found: list[Claim] = []
+    for benchmark in rows["benchmark"].unique().sort():
+        part = rows.filter(benchmark=benchmark)
+        found += _of_the_base(part, benchmark, ordered(rows["model"], BASE)[0], expected)
+        for pair in pairs:
+            found += _of_a_pair(part, benchmark, pair)
+            if benchmark == CODEFORCES and expected.rating_gain is not None:
+                found += _of_ratings(ratings, pair, expected.rating_gain)
+    return list(dict.fromkeys(found))  # Pairs that share a model share the claims on it alone.
+
+
+def _of_the_base(rows: pl.DataFrame, benchmark: str, model: str, expected: Expectations) -> Iterator[Claim]:
+    free = rows.filter(strategy=FREE, model=model)
+    if free["think_tokens"].sum():  # Responses of a chat server may have no thoughts.
+        thought, both = (free.with_columns(tokens=tokens) for tokens in (pl.col("think_tokens"), sampled_tokens()))
+        share = paired_ratio(thought, both, "tokens")
+        statement = f"Unconstrained: more than {expected.thinking_share:g} % of the tokens of {model} are thinking"
+        criteria = [Criterion(share, expected.thinking_share / 100, whole=True)]
+        yield judged(benchmark, statement, criteria, f"{percent(share)}{counts(share)}")
+    most = expected.most_when_scarce.get(benchmark, 0) / 100
+    few = rows.filter(pl.col("think_budget") + pl.col("solution_budget") < SCARCE)
+    for strategy in (BASELINE, SERVED) if most else ():  # Figure 5; it is not said which.
+        scarce = cells_of(few, model, strategy)
+        if scores := {t: avg_at_k(within(scarce, [t])) for t in shared_budgets(scarce)}:
+            words = {"strategy": plain(strategy), "percent": f"{100 * most:g}", "tokens": SCARCE}
+            statement = sentence("scarce", model=model, **words)
+            evidence = "; ".join(f"t = {t}: {percent(score)}" for t, score in scores.items())
+            criteria = [Criterion(below(most, score), whole=True) for score in scores.values()]
+            yield judged(benchmark, statement, criteria, f"{evidence}{counts(*scores.values())}")
+
+
+def _of_a_pair(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str]) -> Iterator[Claim]:
+    reference, model = pair
+    ours, free = cells_of(rows, model), rows.filter(strategy=FREE, model=model)
+    if not (ladder := shared_budgets(ours)):
+        return
+    # Figure 4: s1 and L1, each under its strategy. Under a limit L1-Max is said to be as good.
+    asked = rows.filter(pl.col("strategy").is_in(ASKED_LENGTH), pl.col("model") != model)
+    others = sorted(asked.select("model", "strategy").unique().iter_rows())
+    for other, strategy in [(reference, "budget_forcing"), *others]:
+        if strategy != "l1_max" and shared_budgets(ours, cells_of(rows, other, strategy)):
+            statement = f"{model} is above {plain(strategy)} of {other}"
+            yield over_all(rows, benchmark, statement, model, other, strategy=strategy)
+        theirs = rows.filter(strategy=FREE, model=other)
+        if strategy in ASKED_LENGTH and not (free.is_empty() or theirs.is_empty()):
+            gain = paired_difference(free, theirs)
+            statement, evidence = f"Unconstrained: {model} is above {other}", f"{signed(gain)}{counts(gain)}"
+            criteria, evidence = [Criterion(gain, whole=True)], f"Difference in points: {evidence}"
+            yield judged(benchmark, statement, criteria, evidence, (model, other))
+    # Table 2.
+    solves, thinks = SWAP.join(pair), SWAP.join(reversed(pair))
+    if shared_budgets(cells_of(rows, solves), cells_of(rows, thinks)):
+        statement = f"{model} gains more by its solutions than by its thoughts: {solves} is above {thinks}"
+        yield over_all(rows, benchmark, statement, solves, thinks)
+    # Figure 7.
+    tight, wide = within(ours, ladder[:1]), within(ours, ladder[-1:])
+    if len(ladder) > 1 and wide["think_tokens"].sum() and wide["solution_tokens"].sum():
+        thought, solution = (paired_ratio(tight, wide, f"{phase}_tokens") for phase in ("think", "solution"))
+        shorter = f"thoughts of {model} are shorter at t = {ladder[0]} than at {ladder[-1]}, its solutions are not"
+        lengths = f"Thoughts {percent(thought)} as long, solutions {percent(solution)}"
+        criteria = [Criterion(below(1, thought), whole=True), Criterion(solution, 1)]
+        yield judged(benchmark, f"Separate budgeting: {shorter}", criteria, f"{lengths}{counts(thought)}")
+
+
+def _of_ratings(ratings: pl.DataFrame, pair: tuple[str, str], least: float) -> Iterator[Claim]:
+    """Table 1. The interval is that of unrelated ratings, which is wider than one of contests that both share."""
+    free = {row["model"]: row for row in ratings.filter(strategy=FREE).iter_rows(named=True)}
+    if free.keys() >= {*pair}:
+        theirs, ours = (free[name] for name in pair)
+        mean, contests = ours["rating"] - theirs["rating"], ours["num_contests"]
+        half = math.hypot(*((each["rating_high"] - each["rating_low"]) / 2 for each in (theirs, ours)))
+        gain = Estimate(mean, mean - half, mean + half, contests, 0)
+        verdict = worst(each.verdict for each in (Criterion(gain, whole=True), Criterion(gain, least)))
+        statement = f"Unconstrained: {pair[1]} is rated above {pair[0]}, by {least:g} or more"
+        evidence = f"Difference {with_bounds(*gain[:3], form='+.0f', scale=1)} ({contests} contests)"
+        yield Claim(CODEFORCES, statement, verdict, evidence, pair)
 
 
 def below(bound: float, estimate: Estimate) -> Estimate:
@@ -253,7 +330,7 @@ def _not_measured(benchmark: str, statement: str, missing: str) -> Claim:
     return Claim(benchmark, statement, Verdict.NOT_MEASURED, f"needs {missing}")
 
 
-def cells_of(rows: pl.DataFrame, model: str, strategy: str = SEPARATE) -> pl.DataFrame:
+def cells_of(rows: pl.DataFrame, model: str, strategy: str = SERVED) -> pl.DataFrame:
     return rows.filter(pl.col("think_budget").is_not_null(), model=model, strategy=strategy)
 
 
@@ -281,7 +358,7 @@ def percent(estimate: Estimate) -> str:
 
 
 def counts(*estimates: Estimate) -> str:
-    """On how many problems they rest (the fewest of them), and how many trajectories were compared in all."""
+    """The number of problems (the smallest of the estimates), and of trajectories compared in all."""
     problems = min(estimate.num_problems for estimate in estimates)
     return f" ({problems} problems, {sum(estimate.num_trajectories for estimate in estimates)} trajectories compared)"
 

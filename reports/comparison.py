@@ -23,29 +23,16 @@ from elastic_core.statistics.estimates import (
     paired_ratio,
     problem_table,
 )
+from elastic_core.strategies import BASELINE
 from elastic_core.trajectory import BUDGET, CELL
 from reports.content import HIGH, LOW, ReportTable
-from reports.summary import BASE, ENDS, VANILLA, summarize
+from reports.summary import BASE, ENDS, summarize
 from reports.tables import CI, DIFFERENCE, estimate
 from reports.verdict import readable, unreadable
-from reports.wording import budget_text, ordered, plain
+from reports.wording import budget_text, ordered, plain, texts
 
 ASKED_LENGTH = ("l1_exact", "l1_max")
 """Strategies whose prompt asks for a length of think_budget + solution_budget tokens."""
-
-LEGEND = """\
-Accuracy is avg@k. Differences are in percentage points, with * if the interval excludes 0 and with the number n of
-common problems. Tokens are those sampled per trajectory. Error is tokens sampled minus tokens asked for. Anytime is
-the mean accuracy over thinking budgets, uniform in log t, at the largest solution budget. "At equal tokens" is the
-difference of the mean accuracy over log2 tokens, in the range that both curves reach. Slope is the points gained per
-doubling of the thinking budget from 16 tokens up, and fit the p-value of these budgets lying on a line. 95 % intervals:
-Clopper-Pearson's for accuracy; Student's t over problems for tokens, differences and slopes; a bootstrap over problems
-at equal tokens."""
-PAIRS_LEGEND = """\
-Accuracy is avg@k over the n problems that both have. The difference is in percentage points, paired by problem, with *
-if its interval excludes 0. Tokens are those sampled per trajectory; their ratio is paired by problem. 95 % intervals:
-Clopper-Pearson's for accuracy; Student's t over problems for tokens, for their ratio and for differences. Each is of
-its own cell: among many cells without a difference one in twenty excludes 0."""
 
 EQUAL = ", at equal tokens"
 _DIMENSIONS = (("model",), ("strategy",), BUDGET)
@@ -60,7 +47,7 @@ def render_comparison(rows: pl.DataFrame) -> str:
     by name. What makes a model's numbers say little follows at the end.
     """
     summary = summarize(rows)
-    model, strategy = ordered(summary["model"], BASE)[0], ordered(summary["strategy"], VANILLA)[0]
+    model, strategy = ordered(summary["model"], BASE)[0], ordered(summary["strategy"], BASELINE)[0]
     frames = {
         "cells": _cells(rows, summary, model, strategy),
         "accuracy over log2 tokens": _curves(rows, model, strategy),
@@ -73,7 +60,7 @@ def render_comparison(rows: pl.DataFrame) -> str:
             shown = shown.select(column for column in shown if column.null_count() < shown.height)
             if shown.height:
                 parts += [f"{benchmark}: {title}", terminal_table(shown, signed)]
-    return render(*parts, LEGEND, *unreadable(readable(rows)))
+    return render(*parts, texts("legends")["cells"], *unreadable(readable(rows)))
 
 
 def render(*parts: RenderableType) -> str:
@@ -219,4 +206,4 @@ def render_pairs(table: pl.DataFrame, first: str, second: str) -> str:
         **estimate("B / A (%)", "token_ratio"),
         n="num_problems",
     )
-    return render(f"A is {first}", f"B is {second}", terminal_table(shown, {"B − A"}), PAIRS_LEGEND)
+    return render(f"A is {first}", f"B is {second}", terminal_table(shown, {"B − A"}), texts("legends")["pairs"])

@@ -1,5 +1,4 @@
-"""What a report is made of and told, and what it shows: built once by `reports.build`, rendered as Markdown and as a
-page."""
+"""Sources, settings and content of a report: built once by `reports.build`, rendered as Markdown and as a page."""
 
 from __future__ import annotations
 
@@ -23,6 +22,7 @@ from elastic_core.statistics.cost import CostModel
 from elastic_core.sweep.grid import Cell, Samples
 from elastic_core.sweep.table import Manifest
 from elastic_core.trajectory import CELL, SCHEMA
+from reports.wording import sentence
 
 RATINGS = pl.Schema(
     {
@@ -38,9 +38,9 @@ LOW, HIGH = " low", " high"  # Suffixes of the columns that hold the 95 % interv
 
 
 class Expectations(BaseModel):
-    """By default the least that was published of models trained under 1024+1024, on AIME 2024, less about a point
-    (Elastic Reasoning's model cards and Table 2, in `reports/published/results.csv`); the published tables meet them.
-    What was published of some models alone their presets expect."""
+    """Least sizes of effects: by default the least published of models trained under 1024+1024, on AIME 2024, less
+    about a point (Elastic Reasoning's model cards and Table 2, in `reports/published/results.csv`); the published
+    tables meet them. Presets add those published of their models alone."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -116,8 +116,7 @@ class Training:
 
     @property
     def fixed_budget(self) -> Budget | None:
-        """The one (t*, s*) that was trained under; None where there were several, it was drawn, or a length was asked
-        for instead."""
+        """The one (t*, s*) that was trained under; None for several, a sampled one, or a requested length."""
         return None if self.asks_length or self.cuts else self.budget.fixed
 
     def idle(self, name: str) -> str:
@@ -129,9 +128,8 @@ class Training:
             dict(self.metrics.filter(name=f"rollout/{each}").select("step", "value").iter_rows())
             for each in ("groups", "groups_without_variance")
         )
-        idle = sum(equal.get(step) == count for step, count in groups.items())
-        found = f"In {idle} of {len(groups)} training steps of {name} nothing could be learned: all rollouts of every "
-        return found + "problem had the same reward." if 2 * idle > len(groups) else ""
+        idle, steps = sum(equal.get(step) == count for step, count in groups.items()), len(groups)
+        return sentence("idle", idle=idle, steps=steps, model=name) if 2 * idle > steps else ""
 
     @property
     def shown(self) -> str:
@@ -141,8 +139,8 @@ class Training:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a sweep was asked for: so many problems of each benchmark, and samples per problem and cell, by benchmark
-    where they differ. `chosen` tells that these are not all problems of the benchmarks."""
+    """The request of a sweep: problems of each benchmark, and samples per problem and cell, by benchmark where they
+    differ. `chosen`: these are not all problems of the benchmarks."""
 
     cells: list[Cell]
     num_problems: Mapping[str, int]
@@ -182,12 +180,12 @@ class ReportSources:
 
 
 class Verdict(StrEnum):
-    """What a table says of an expectation, the worse the later."""
+    """The verdict of a table on an expectation, the worse the later."""
 
     HOLDS = "holds"
     MEASURED = "holds as measured"  # a size that the estimate reaches and the interval does not show
     NOT_REFUTED = "not refuted"  # by a test that could have refuted it, and cannot show it
-    UNDECIDED = "undecided"  # so many problems cannot tell
+    UNDECIDED = "undecided"  # more problems are needed
     FAILS = "does not hold"
     NOT_MEASURED = "not measured"  # the table lacks the cells
 
@@ -203,7 +201,7 @@ class Claim(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """A place of a table: what is read there, and what it is sorted by (None: nothing is there)."""
+    """A place of a table: its text, and the value that it is sorted by (None: nothing is there)."""
 
     text: str
     value: float | str | None
@@ -215,7 +213,7 @@ class ReportTable:
 
     `frame` has a row per line, in display units. A column "x" with "x low" and "x high" is an estimate, shown as one
     place "x [low, high]"; bounds may be infinite, and are null for a number that came without. Texts may be written by
-    anyone and are escaped by the renderer. `signed` are columns whose numbers are shown with their sign.
+    anyone and are escaped by the renderer. Numbers of `signed` columns are shown with their sign.
     """
 
     name: str
@@ -248,7 +246,7 @@ class ReportTable:
 @dataclass(frozen=True)
 class ReportFigure:
     """A figure as PNG and SVG, `name` being the stem of its files, and the numbers in it as CSV. The caption is plain
-    text: what its marks mean and how many they rest on."""
+    text: its marks, and the number of problems behind them."""
 
     name: str
     title: str
@@ -260,8 +258,9 @@ class ReportFigure:
 
 @dataclass(frozen=True)
 class Setting:
-    """What to set in production for tasks like a benchmark's: a budget for `elastic serve --budget`, or the reason why
-    none is advised and what to do `instead`; how far below what it may be, and the numbers behind it, in words."""
+    """The setting for production on tasks like a benchmark's: a budget for `elastic serve --budget`, or the reason why
+    none is advised and an `instead`; its distance from unlimited thinking at most, and the numbers behind it, in
+    words."""
 
     benchmark: str
     model: str
@@ -278,9 +277,9 @@ class ReportContent:
     """Everything that a report shows of one trajectory table.
 
     Attributes:
-        brief: what was found and what to set, in two sentences; `verdict` has the numbers of the first.
-        choices: by benchmark what to run under a limit of cost, and within so many points, of the main model.
-        advice: what the advice does not cover.
+        brief: the finding and the setting, in two sentences; `verdict` has the numbers of the first.
+        choices: by benchmark the best cells under a limit of cost, and within a number of points, of the main model.
+        advice: the limits of the advice.
         summary: a row per cell, in schema `reports.summary.SUMMARY`; `priced` with cost in `unit`, and frontier.
         anytime: a row per ladder of thinking budgets, of `anytime_accuracy`.
         headline: the metrics of `reports.summary.headline`.
@@ -305,7 +304,7 @@ class ReportContent:
 
 
 def _number(value: Any, sign: bool) -> str:
-    """Whole numbers whole, others to one decimal; thousands apart. Text as it is."""
+    """Integers as they are, others to one decimal; thousands apart. Text as it is."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     if math.isinf(value):

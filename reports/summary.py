@@ -35,7 +35,6 @@ from elastic_core.statistics.accuracy import mean_score, score_differences
 from elastic_core.statistics.at_k import maj_at_k_values, pass_at_k_values
 from elastic_core.statistics.cost import WORK, with_work
 from elastic_core.statistics.estimates import (
-    FREE,
     by_seed,
     forced_close,
     mean_tokens,
@@ -47,13 +46,13 @@ from elastic_core.statistics.estimates import (
     seed_keys,
 )
 from elastic_core.statistics.intervals import Estimate
+from elastic_core.strategies import FREE, SERVED
 from elastic_core.system.files import write_text
 from elastic_core.trajectory import BUDGET, CELL, KEY, SCHEMA
 from reports.content import Training
 from reports.wording import ordered
 
 BASE, TRAINED = "base", "trained"  # The two models that a pipeline measures.
-SEPARATE, VANILLA = "separate", "vanilla"  # Separate budgeting, and the strategy that others are held against.
 SWAP = ">"  # Between the thinker and the solver of a pair of models that answer together.
 
 READ = (
@@ -140,7 +139,7 @@ def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
     means = ["score", *_COUNTS, "forced_close"]
     table = problem_table(rows, means, by).with_columns(k=pl.col("num_samples").min().over(CELL))
     keys, parts = [*by, "problem"], []
-    # The k of a cell is its own; mostly all cells have the same, and are taken at once.
+    # Cells may differ in k; mostly all have the same, and are taken together.
     of_k = table.partition_by("k", as_dict=True)
     for (k,), problems in of_k.items():
         cells = problems.select(CELL).unique()
@@ -181,7 +180,7 @@ def _cell(problems: pl.DataFrame) -> dict[str, Any]:
 
 
 class Averaged(NamedTuple):
-    """A paired difference of accuracy, averaged over so many budgets."""
+    """A paired difference of accuracy, averaged over a number of budgets."""
 
     difference: Estimate
     num_budgets: int
@@ -207,7 +206,7 @@ def over_budgets(pairs: Mapping[str, tuple[pl.DataFrame, pl.DataFrame]]) -> dict
 
 
 def main_model(models: Iterable[str]) -> str:
-    """The model that a report advises on: the trained one; else the only one beside base that is not a pair of models;
+    """The model that a report advises on: the trained one; else the only one next to base that is not a pair of models;
     else base, or where there is none the first by name."""
     names = ordered(models, BASE)
     single = [name for name in names if name != BASE and ">" not in name]
@@ -239,20 +238,20 @@ def headline(
             numbers |= _bounded(metric_name("free_tokens", cell), [cell[f"tokens_mean{end}"] for end in ENDS])
             continue
         budget = Budget(cell["think_budget"], cell["solution_budget"])
-        if cell["strategy"] == SEPARATE and budget == own.get(cell["model"], common):
+        if cell["strategy"] == SERVED and budget == own.get(cell["model"], common):
             numbers |= _bounded(metric_name("star", cell), [cell[name] for name in ("avg_at_k", "ci_low", "ci_high")])
-    separate = problems.filter(pl.col("think_budget").is_not_null(), strategy=SEPARATE)
+    separate = problems.filter(pl.col("think_budget").is_not_null(), strategy=SERVED)
     base = separate.filter(model=BASE)
     others = [model for model in ordered(separate["model"], BASE) if model != BASE]
     for model, found in over_budgets({model: (separate.filter(model=model), base) for model in others}).items():
         for benchmark, (gain, _) in found.items():
-            place = {"benchmark": benchmark, "model": model, "strategy": SEPARATE}
+            place = {"benchmark": benchmark, "model": model, "strategy": SERVED}
             numbers |= _bounded(metric_name("gain", place), gain[:3])
     return numbers
 
 
 def anytime_metrics(anytime: pl.DataFrame) -> dict[str, float]:
-    """Of the table of `anytime_accuracy`; with several solution budgets, the largest is a model's metric."""
+    """Metrics of the table of `anytime_accuracy`; with several solution budgets, the largest is a model's metric."""
     numbers: dict[str, float] = {}
     for row in anytime.sort("solution_budget", nulls_last=True).iter_rows(named=True):
         numbers |= _bounded(metric_name("anytime", row), [row[f"anytime{end}"] for end in ENDS])

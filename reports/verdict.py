@@ -1,5 +1,5 @@
-"""The sentences on top of a report: what its table shows, first in words, then with every interval and count; which
-budget to set, and where more tokens hurt; whether there are answers to say it of; how much of the sweep is there."""
+"""Sentences on top of a report: its finding, first in words, then with every interval and count; which budget to set,
+and where more tokens hurt; whether there are answers; how much of the sweep is there."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import polars as pl
 
 from elastic_core.budget import Budget
 from elastic_core.rewards.truth import UNANSWERED
-from elastic_core.statistics.certificates import SERVED
 from elastic_core.statistics.estimates import seed_columns
 from elastic_core.statistics.intervals import LEVEL, Estimate
 from elastic_core.statistics.responses import ResponseKind
-from elastic_core.statistics.which_budget import Choices, NonInferiority, Reason, advised_budgets
+from elastic_core.statistics.which_budget import Choices, NonInferiority, Reason
+from elastic_core.strategies import BASELINE, SERVED
 from elastic_core.sweep.grid import samples_of, within
 from elastic_core.sweep.sound import Whole
 from elastic_core.trajectory import CELL, ThinkFinish
 from reports.content import Asked, Claim, Setting, Verdict
-from reports.summary import BASE, SEPARATE, TRAINED, VANILLA, Averaged, over_budgets
-from reports.wording import MAX_NAMED, listed, ordered, plain, signed, with_bounds
+from reports.summary import BASE, TRAINED, Averaged, over_budgets
+from reports.wording import MAX_NAMED, listed, ordered, plain, sentence, signed, with_bounds
 
 
 class Readable(NamedTuple):
-    """Of all responses of one model, under every strategy and budget: how many have an answer that the grader found, a
-    phase of thinking, one that the model ended by itself. Without answers accuracy is 0, and tells nothing."""
+    """Counts of all responses of one model, under every strategy and budget: those with an answer that the grader
+    found, with a thought, and with one that the model ended. Without answers accuracy is 0, and shows nothing."""
 
     model: str
     num_trajectories: int
@@ -37,8 +37,8 @@ class Readable(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two things that the table compares under separate budgeting: what is held against what; the beginning of "...
-    more accurate"; and the difference by benchmark, averaged over budgets."""
+    """Two things compared under separate budgeting: the name of the comparison; the beginning of "... more accurate";
+    and the difference by benchmark, averaged over budgets."""
 
     name: str
     makes: str
@@ -49,7 +49,7 @@ def pairs_of(problems: pl.DataFrame) -> list[Pair]:
     """The trained model over base; without one every other model over base; without these separate budgeting over
     vanilla truncation, of the first model that has both. Empty where nothing can be compared."""
     limited = problems.filter(pl.col("think_budget").is_not_null())
-    separate, vanilla = limited.filter(strategy=SEPARATE), limited.filter(strategy=VANILLA)
+    separate, vanilla = limited.filter(strategy=SERVED), limited.filter(strategy=BASELINE)
     models = ordered(problems["model"], BASE)
     names = [TRAINED] if separate.filter(model=TRAINED).height else [name for name in models if name != BASE]
     base = separate.filter(model=BASE)
@@ -69,7 +69,7 @@ def pairs_of(problems: pl.DataFrame) -> list[Pair]:
 
 
 def brief(problems: pl.DataFrame, settings: Sequence[Setting], responses: Sequence[Readable] = ()) -> list[str]:
-    """The first screen: what was found and what to set, in two sentences without an interval."""
+    """The first screen: the finding and the setting, in two sentences without an interval."""
     if _unanswered(responses):
         return [
             "Nothing can be read from this comparison: no response holds an answer that the grader can read.",
@@ -173,8 +173,7 @@ def cut_short(rows: pl.DataFrame) -> list[str]:
     counts = dict(rows.group_by("kind").len().iter_rows())
     answered = counts.pop(ResponseKind.ANSWERED, 0)
     others = ", ".join(f"{counts[kind]:,} {kind}" for kind in ResponseKind if kind in counts)
-    told = f"Of {rows.height:,} responses {answered:,} were answered."
-    return [f"{told} The others count as wrong unless they hold the answer: {others}."] if others else []
+    return [sentence("cut_short", responses=rows.height, answered=answered, others=others)] if others else []
 
 
 def coverage(rows: pl.DataFrame, asked: Asked | None) -> str:
@@ -189,30 +188,25 @@ def coverage(rows: pl.DataFrame, asked: Asked | None) -> str:
     }
     found = {key: min(there.get(key, 0), number) for key, number in wanted.items()}
     numbers = ", ".join(f"{num} of {name}" for name, num in asked.num_problems.items())
-    of = f" It measures only some of the problems, chosen by a hash of their names: {numbers}." if asked.chosen else ""
     done, total = sum(found.values()), sum(wanted.values())
-    if done == total:
-        cells = "1 cell" if len(wanted) == 1 else f"{len(wanted):,} cells"
-        return f"The sweep is complete: {total:,} trajectories in {cells}.{of}"
-    complete = sum(found[key] == number for key, number in wanted.items())
-    empty = sum(number == 0 for number in found.values())
-    return (
-        f"The sweep is not complete: {done:,} of {total:,} trajectories ({100 * done / total:.0f} %) are there, "
-        f"{complete:,} of {len(wanted):,} cells are complete and {empty:,} are empty.{of}"
+    return sentence(
+        "coverage",
+        done=done,
+        total=total,
+        percent=f"{100 * done / total:.0f}" if total else "",
+        cells=len(wanted),
+        complete=sum(found[key] == number for key, number in wanted.items()),
+        empty=sum(number == 0 for number in found.values()),
+        chosen=numbers if asked.chosen else "",
     )
 
 
 def left_out(whole: Whole) -> str:
-    """How many cells are not shown for want of a whole sample, as a sentence; "" where all are."""
+    """The number of cells that lack a complete sample, as a sentence; "" where all are shown."""
     cells = whole.left_out
     if cells.is_empty():
         return ""
-    least = min(cells["num_missing"])
-    are = "1 cell is" if cells.height == 1 else f"{cells.height} cells are"
-    return (
-        f"{are} left out of this report: some problems have no first sample there yet, and the responses that end "
-        f"first differ from the others (the fullest lacks {least} problem{'' if least == 1 else 's'})."
-    )
+    return sentence("left_out", cells=cells.height, least=min(cells["num_missing"]))
 
 
 def readable(rows: pl.DataFrame) -> list[Readable]:
@@ -229,33 +223,20 @@ def readable(rows: pl.DataFrame) -> list[Readable]:
 
 def unreadable(responses: Iterable[Readable]) -> list[str]:
     """A sentence for each reason why little can be read off a model's accuracies, with what to do."""
-    sentences = []
-    for model, num_trajectories, num_answered, num_thoughts, num_closed in responses:
-        if num_answered == 0:
-            sentences.append(
-                f"None of the {num_trajectories:,} responses of {model} holds an answer that the grader can read: read "
-                "some of them; the model may need fine-tuning to end with its answer, or more solution tokens."
-            )
-        if num_thoughts and num_closed == 0:
-            sentences.append(
-                f"None of the {num_thoughts:,} thoughts of {model} was closed by the model: every answer follows a "
-                "cut; give larger thinking budgets, or a model that was trained to think between these markers."
-            )
-    return sentences
+    found = []
+    for each in responses:
+        found += [sentence("unanswered", **each._asdict())] if each.num_answered == 0 else []
+        found += [sentence("unclosed", **each._asdict())] if each.num_thoughts and each.num_closed == 0 else []
+    return found
 
 
 def more_tokens_hurt(falls: pl.DataFrame) -> list[str]:
     """A sentence on the deepest of `falls`, if there is any: what people decide by may be the wrong way round."""
     if falls.is_empty():
         return []
-    worst, more = falls.row(0, named=True), falls.height - 1
-    others = f"; {more} other line{' falls' if more == 1 else 's fall'} too" if more else ""
+    worst = falls.row(0, named=True)
     fall = with_bounds(-worst["difference"], -worst["high"], -worst["low"])
-    return [
-        f"More tokens hurt: {worst['model']} on {worst['benchmark']} under {plain(worst['strategy'])} falls by {fall} "
-        f"points from t = {worst['think_budget']} to t = {worst['next_budget']} (paired, {worst['num_problems']} "
-        f"problems{others})."
-    ]
+    return [sentence("hurt", **worst, plain=plain(worst["strategy"]), fall=fall, more=falls.height - 1)]
 
 
 def to_set(settings: Sequence[Setting]) -> str:
@@ -294,11 +275,17 @@ def _instead(settings: Sequence[Setting]) -> str:
 
 
 def settings(
-    choices: Choices, advice: pl.DataFrame, summary: pl.DataFrame, model: str, margin: float, unit: str
+    choices: Choices,
+    advice: pl.DataFrame,
+    advised: pl.DataFrame,
+    summary: pl.DataFrame,
+    model: str,
+    margin: float,
+    unit: str,
 ) -> list[Setting]:
-    """What to give to `elastic serve --budget` for a model, by benchmark, from `choices` among the rows of `advice`;
-    `margin` is in [0, 1]."""
-    undecided = advised_budgets(advice, choices).filter(model=model, verdict=NonInferiority.UNDECIDED)
+    """The budget for `elastic serve --budget` of a model, by benchmark, from `choices` among the rows of `advice` and
+    their `advised_budgets`; `margin` is in [0, 1]."""
+    undecided = advised.filter(model=model, verdict=NonInferiority.UNDECIDED)
     found, points = [], f"{100 * margin:g} points"
     for benchmark in summary.filter(model=model)["benchmark"].unique().sort():
         row, unlimited = choices[model, benchmark], "unlimited thinking"
@@ -318,33 +305,26 @@ def settings(
         accuracy = with_bounds(cell["avg_at_k"], cell["ci_low"], cell["ci_high"])
         lost = with_bounds(row["difference"], row["low"], row["high"], "+.1f")
         saved = with_bounds(row["saved"], row["saved_low"], row["saved_high"], "z.0f")
-        told = (
-            f"{accuracy} % accurate, {lost} points from unlimited, certified to be at most "
-            f"{np.ceil(1000 * row['within']) / 10:g} below; {cell['tokens_mean']:,.0f} tokens sampled a response; "
-            f"{unit} {row['cost']:,.0f}, {saved} % less than without a limit "
-            f"({cell['num_problems']} problems × {cell['num_samples']} samples)"
-        )
+        counts = {name: cell[name] for name in ("num_problems", "num_samples")}
+        within_, tokens = f"{np.ceil(1000 * row['within']) / 10:g}", f"{cell['tokens_mean']:,.0f}"
+        words = {"accuracy": accuracy, "lost": lost, "saved": saved, "within": within_, "tokens": tokens}
+        told = sentence("advised", **words, **counts, unit=unit, cost=f"{row['cost']:,.0f}")
         found.append(Setting(benchmark, model, points, told, budget, unlimited=unlimited))
     return found
 
 
 def _nearest(row: Mapping[str, Any]) -> str:
     """The budget that more problems might confirm, and how many would decide it."""
-    budget, count = Budget(row["think_budget"], row["solution_budget"]), row["num_problems"]
+    budget, needed = Budget(row["think_budget"], row["solution_budget"]), row["problems_needed"]
     lost = with_bounds(row["difference"], row["low"], row["high"], "+.1f")
-    decide = "no number of problems like these would decide it"
-    if row["problems_needed"] is not None:
-        decide = f"about {row['problems_needed']:,.0f} problems would decide it, {count:,} were measured"
-    return f"the nearest is {budget}, {lost} points from unlimited and {100 * row['saved']:.0f} % cheaper: {decide}"
+    needed = None if needed is None else f"{needed:,.0f}"
+    words = {"lost": lost, "saved": f"{100 * row['saved']:.0f}", "num_problems": row["num_problems"]}
+    return sentence("nearest", budget=budget, problems_needed=needed, **words)
 
 
 def not_told(advice: pl.DataFrame, model: str) -> list[str]:
-    """What the advice (`budget_advice`) for a model cannot tell, as a sentence; none where none is measured."""
+    """The limits of the advice (`budget_advice`) for a model, as a sentence; none where nothing is measured."""
     ours = advice.filter(model=model, strategy=SERVED)
     undecided = ours.filter(verdict=NonInferiority.UNDECIDED).height
-    return [
-        f"All that is advised here, on every benchmark and for every model, is false with a chance of at most "
-        f"{100 * LEVEL:g} %, however often one looks while the sweep grows. It covers neither budgets that were not "
-        f"measured nor other tasks than these benchmarks; {undecided} of the {ours.height} budgets of {model} are "
-        f"undecided at this number of problems."
-    ][: ours.height]
+    words = {"percent": f"{100 * LEVEL:g}", "undecided": undecided, "budgets": ours.height, "model": model}
+    return [sentence("limits", **words)][: ours.height]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -11,20 +14,43 @@ from elastic_core.budget import UNLIMITED
 from elastic_core.statistics.intervals import Estimate
 from elastic_core.trajectory import BUDGET
 
-METHOD = (
-    "Accuracy is avg@k: the mean over problems of the mean score over k samples. Intervals are 95 % and count a "
-    "problem once, however often it was sampled. For accuracy and other shares they are Clopper-Pearson's at the "
-    "effective sample size; for tokens Student's t; for paired differences of accuracy a t-interval of the problems' "
-    "differences; for pass@k, maj@k, areas, slopes and gains per token a bootstrap over problems. Tokens are sampled "
-    "tokens, thinking and solution; tokens that the pipeline wrote itself are counted separately."
-)
-"""What every number of a report is, and the method of its interval; docs/numbers.md has the sources."""
-VERDICTS = (
-    "An expectation holds when the whole 95 % interval lies on its side. Holds as measured: the interval shows the "
-    "direction, and only the estimate reaches the size. Not refuted: the test of a straight line does not speak "
-    "against it, and shows no more. Undecided: so many problems cannot tell."
-)
-"""What the verdicts on expectations say."""
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+_CAPTIONS = "templates/captions.toml.j2"
+
+
+@cache
+def texts(section: str) -> dict[str, Any]:
+    """A section of captions.toml.j2; the texts of "shared" on one line each."""
+    found = tomllib.loads(files("reports").joinpath(_CAPTIONS).read_text(encoding="utf-8"))[section]
+    return {name: " ".join(text.split()) for name, text in found.items()} if section == "shared" else dict(found)
+
+
+def captioned(kind: str, name: str, **words: Any) -> tuple[str, str]:
+    """Title and caption of one of the "tables" or "figures", from captions.toml.j2, with `words` filled in."""
+    entry = texts(kind)[name]
+    return _filled(entry["title"], words), _filled(entry["caption"], words)
+
+
+def sentence(name: str, **words: Any) -> str:
+    """One of the "sentences" of captions.toml.j2, with `words` filled in."""
+    return _filled(texts("sentences")[name], words)
+
+
+def _filled(text: str, words: Mapping[str, Any]) -> str:
+    return _template(text).render({**texts("shared"), **words})
+
+
+@cache
+def _template(text: str) -> Template:
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(undefined=StrictUndefined, autoescape=False)  # The renderers escape it.
+    environment.filters["n"] = "{:,}".format
+    return environment.from_string(" ".join(text.split()))
+
+
 MAX_NAMED = 3  # Of more benchmarks a sentence on the first screen counts, and names none.
 
 
@@ -39,9 +65,9 @@ def listed(names: Sequence[str]) -> str:
 
 
 def of_one_training(models: Iterable[str], lone: Collection[str]) -> str:
-    """The sentence on those of the models that are `lone`: of one seed, beside some of several; "" where none is."""
+    """The sentence on those of the models that are `lone`: of one seed, where others have several; "" where none is."""
     found = " and ".join(sorted({*models} & {*lone}))
-    return f"About just one training of {found}: another may differ by more than the interval." if found else ""
+    return sentence("one_training", models=found) if found else ""
 
 
 def plain(strategy: str) -> str:

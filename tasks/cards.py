@@ -15,10 +15,9 @@ from elastic_core.errors import UserError, nearest
 from elastic_core.rewards.truth import guesses
 from elastic_core.serving.choice import COLUMNS, Choice, choose_levels
 from elastic_core.serving.levels import LEVELS, Levels, read_levels
-from elastic_core.statistics.certificates import SERVED
-from elastic_core.statistics.estimates import FREE
 from elastic_core.statistics.intervals import LEVEL
 from elastic_core.statistics.which_budget import Reason
+from elastic_core.strategies import FREE, SERVED
 from elastic_core.sweep.grid import split_model
 from elastic_core.sweep.table import SweepTable
 from elastic_core.system.fingerprint import hash_files

@@ -17,7 +17,7 @@ from elastic_core.errors import UserError
 from elastic_core.rewards.truth import guesses
 from elastic_core.statistics.certificates import MARGIN, with_looks
 from elastic_core.statistics.responses import is_cut
-from elastic_core.statistics.which_budget import budget_advice, choose_budgets
+from elastic_core.statistics.which_budget import advised_budgets, budget_advice, choose_budgets
 from elastic_core.sweep.grid import build_cells
 from elastic_core.sweep.plan import plan_sweep
 from elastic_core.sweep.sound import checked_rows, whole_samples
@@ -57,7 +57,8 @@ def first_screen(sources: ReportSources) -> str:
     problems = with_looks(cell_problems(whole.rows), whole.rows)
     summary, advice = summarize_problems(problems), budget_advice(problems)
     choices = choose_budgets(advice, problems, guesses(sources.problems.values()))
-    to_set = settings(choices, advice, summary, main_model(summary["model"]), MARGIN, "tokens")
+    advised, model = advised_budgets(advice, choices), main_model(summary["model"])
+    to_set = settings(choices, advice, advised, summary, model, MARGIN, "tokens")
     counted = [coverage(rows, sources.asked), left_out(whole)]
     return " ".join(filter(None, [*brief(problems, to_set, readable(rows)), *counted]))
 

@@ -26,13 +26,14 @@ import polars as pl
 from elastic_core.statistics.accuracy import paired_difference
 from elastic_core.statistics.budgets import anytime_differences, falls
 from elastic_core.statistics.curves import log_law
-from elastic_core.statistics.estimates import FREE, paired_ratio, problem_table, sampled_tokens, seeds_as_one
+from elastic_core.statistics.estimates import paired_ratio, problem_table, sampled_tokens, seeds_as_one
 from elastic_core.statistics.intervals import Estimate
 from elastic_core.statistics.responses import is_cut
+from elastic_core.strategies import FREE
 from elastic_core.sweep.table import SweepTable
 from elastic_core.system.files import replacing
 from flows import presets
-from reports.build import _Budgets, _Found
+from reports.build import ReportData, _Budgets
 from reports.claims import separate_leads
 from reports.content import ReportSources
 from reports.summary import over_budgets, report_rows, write_summary_json
@@ -87,7 +88,7 @@ class Embedded:
         self.rows = seeds_as_one(pl.read_parquet(SCORES))
         parameters = presets.resolve("embedded").report
         sources = ReportSources(self.rows.lazy(), parameters=parameters, preset="embedded")
-        self.found = _Found(sources, self.rows)
+        self.found = ReportData(sources, self.rows)
         self.brief = brief(self.found.problems, _Budgets(sources, self.found).to_set)
 
     @cached_property

@@ -1,14 +1,13 @@
-"""Which budgets become effort levels, by the rule of `elastic_core.statistics.which_budget`.
+"""Effort levels of a model, by the rule of `elastic_core.statistics.which_budget`.
 
 `high` is the budget or stop rule that the rule chooses, or where it chooses none the most accurate budget as measured.
-The levels below it are budgets on the frontier of accuracy and tokens, as measured, that are cheaper: `minimal` is the
-cheapest of all; `low` and `medium` are the cheapest with a third and two thirds of the accuracy that `high` has over
-`minimal`. A budget that fits two names has the higher one, so there may be fewer levels than names.
+The levels below are cheaper budgets on the frontier of accuracy and tokens, as measured: `minimal` the cheapest of all;
+`low` and `medium` the cheapest with a third and two thirds of the accuracy that `high` has over `minimal`. A budget
+that fits two names has the higher one.
 
-A level's accuracy is cross-fitted: the problems are split into halves, and each half is scored under the budget that is
-chosen by the other half. The accuracy of the chosen budget itself would be partly the luck it was chosen for. The
-estimate and its bounds are means over several splits: those of a single split depend on it, and with more folds than
-two the folds' choices share problems, which makes the estimate vary by more than its interval says.
+A level's accuracy is cross-fitted, as that of the chosen budget is partly luck: each half of the problems is scored
+under the budget chosen by the other half, averaged over several splits. With more than two folds their choices share
+problems, and the estimate varies by more than its interval says.
 """
 
 from __future__ import annotations
@@ -26,21 +25,14 @@ from elastic_core.serving.levels import EFFORTS, Effort, Gain, Level
 from elastic_core.statistics.accuracy import mean_score
 from elastic_core.statistics.betting import problems_at_least
 from elastic_core.statistics.budgets import comparable, differences_together
-from elastic_core.statistics.certificates import (
-    MARGIN,
-    SERVED,
-    WIDEST,
-    candidates,
-    certificates,
-    num_chains,
-    with_looks,
-)
+from elastic_core.statistics.certificates import MARGIN, WIDEST, candidates, certificates, num_chains, with_looks
 from elastic_core.statistics.cost import WORK, on_frontier, p95
-from elastic_core.statistics.estimates import FREE, mean_tokens, problem_table
+from elastic_core.statistics.estimates import mean_tokens, problem_table
 from elastic_core.statistics.intervals import LEVEL, Estimate
 from elastic_core.statistics.responses import is_cut
 from elastic_core.statistics.stopping import NotComparable, certifiable, read_thoughts, stopped_rows
 from elastic_core.statistics.which_budget import Reason, budget_advice, choose_budgets
+from elastic_core.strategies import FREE, SERVED
 from elastic_core.trajectory import BUDGET, CELL
 
 COLUMNS = (
@@ -146,8 +138,8 @@ def choose_levels(
 
 
 def _with_rules(rows: pl.DataFrame, with_rules: bool) -> pl.DataFrame:
-    """Rows with what they cost; and with those of the stop rules that can be certified, where the rows hold one thought
-    at several budgets."""
+    """Add the columns `WORK` and tokens to rows, and the rows of stop rules that can be certified, where the rows hold
+    one thought at several budgets."""
     work = {
         "input_tokens": pl.col("prompt_tokens") + pl.col("forced_tokens"),
         "cached_tokens": pl.lit(0),
@@ -204,7 +196,7 @@ def _advice(problems: pl.DataFrame, margin: float, level: float) -> pl.DataFrame
 
 
 def _ruled(advice: pl.DataFrame, problems: pl.DataFrame, guess: float) -> dict[str, Any] | Reason:
-    """What the rule says of a problem table."""
+    """The choice of the rule on a problem table."""
     if FREE not in problems["strategy"]:
         return Reason.UNMEASURED
     return choose_budgets(advice, problems, {_ALL: guess})[_MODEL, _ALL]

@@ -1,4 +1,4 @@
-"""The file `budgets.json`: the effort levels that a server offers, each a budget with what was measured of it.
+"""The file `budgets.json`: effort levels of a model, each a budget with its measurements.
 
 `elastic budgets` writes it from a trajectory table; `elastic serve` and the playground read it.
 """
@@ -46,7 +46,7 @@ class Gain(_Document):
 
 
 class Level(_Document):
-    """A budget, and what was measured under it."""
+    """A budget and its measurements."""
 
     think: int | None = Field(ge=0)
     """Most tokens of the thought; None where only the rule ends it."""
@@ -79,7 +79,7 @@ class Level(_Document):
 
     @property
     def shown(self) -> str:
-        """For a person."""
+        """The level in words."""
         return f"{self.rule}, {self.budget}" if self.rule else str(self.budget)
 
     @field_validator("rule")
@@ -149,7 +149,7 @@ class Levels(_Document):
 
     @property
     def budgets(self) -> dict[Effort, Budget]:
-        """By the levels' names."""
+        """Budgets by the names of levels."""
         return {effort: level.budget for effort, level in self.levels.items()}
 
     @property
@@ -171,7 +171,7 @@ class Levels(_Document):
 
 
 def read_levels(path: Path) -> Levels:
-    """The levels in a file. A UserError says that it is not there, or names the key, what was found and what was
+    """Read the levels in a file. UserError where it is missing, or with the key, the value found and the one
     expected."""
     try:
         return Levels.model_validate_json(path.read_bytes())
@@ -201,7 +201,7 @@ def levels_beside(model: Path) -> Levels | None:
 
 
 def no_levels(name: str, model: Path) -> str:
-    """What is said of a model without any, and the command that makes them."""
+    """The error for a model without levels, with the command that makes them."""
     return f"no level of {name} was measured; to have them: {_COMMAND} --output {model / LEVELS}"
 
 
@@ -210,7 +210,7 @@ _MAKE = f"measure them: {_COMMAND}"
 
 
 def _explained(problem: Any) -> str:
-    """One of pydantic's errors in words: key, what was found, what was expected."""
+    """Put one of pydantic's errors into words: key, found and expected value."""
     key = ".".join(str(part) for part in problem["loc"] if part != "[key]")
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] in ("json_invalid", "model_type"):

@@ -18,7 +18,7 @@ from elastic_core.engines.latency import Steps
 from elastic_core.serving.frontier import Point
 from elastic_core.serving.load import Controller
 from elastic_core.serving.turns import Ticket
-from elastic_core.statistics.certificates import SERVED
+from elastic_core.strategies import SERVED
 
 COLUMNS = (
     "benchmark", "problem", "sample", "strategy", "think_budget", "solution_budget", "prompt_tokens", "think_tokens",

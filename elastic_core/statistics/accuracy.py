@@ -1,5 +1,5 @@
 """avg@k, the mean over problems of the mean score of their k samples; paired differences of two cells, and of every
-pair in a whole table at equal budget; and what an interval is made of, and what would narrow it."""
+pair in a table at equal budget; the parts of an interval, and its width with more data."""
 
 from __future__ import annotations
 
@@ -43,10 +43,9 @@ def avg_at_k(rows: pl.DataFrame) -> Estimate:
 def mean_score(problems: pl.DataFrame, column: str = "score") -> Estimate:
     """The mean over problems of a share of their samples, from one cell's `problem_table`.
 
-    The interval is Clopper and Pearson's (`share_interval`) at the `effective_size` of the problems' means. It is also
-    that of pass@k, of maj@k, and of a count as a share of the most that it can be.
-
-    Where the table has several training seeds, what they add is in the interval (`with_seeds`).
+    The interval is Clopper and Pearson's (`share_interval`) at the `effective_size` of the problems' means, with the
+    part of several training seeds (`with_seeds`); also that of pass@k, of maj@k, and of a count as a share of the most
+    that it can be.
     """
     values = units(problems, column)
     means = values.mean(axis=0)
@@ -66,9 +65,9 @@ def paired_difference(a: pl.DataFrame, b: pl.DataFrame) -> Estimate:
 def score_difference(a: pl.DataFrame, b: pl.DataFrame) -> Estimate:
     """`mean_score` of `a` minus that of `b`, from the `problem_table` of each; both hold the same problems.
 
-    The interval is that of the differences problem by problem (`paired_interval`), so cells that share samples, as the
-    memo lets them, are told apart by what they do not share. What several training seeds add is in it (`with_seeds`).
-    Of a training with one seed nothing tells what another seed would give, so the difference is from that training.
+    The interval is that of the differences problem by problem (`paired_interval`), so samples that cells share through
+    the memo cancel, with the part of several training seeds (`with_seeds`). With one seed the difference is about that
+    training.
     """
     (estimate,) = score_differences([(a, b)])
     return estimate
@@ -136,10 +135,10 @@ def mean_squares(values: np.ndarray) -> tuple[float, float, float]:
 
 
 class Split(NamedTuple):
-    """Of one estimate: the half width of its 95 % interval, and its parts by what they come from: "seeds", "problems"
-    and "samples". What cannot be known is None: of seeds where there is one, of samples likewise. `shares` of the
-    squared half width add up to 1; what is particular to a pair of problem and seed counts with problems. `twice` is
-    the half width to expect with twice as many. `num_samples` are those of a problem, cell and seed."""
+    """The half width of one estimate's 95 % interval, and its parts: "seeds", "problems" and "samples"; None where
+    unknown (seeds or samples of which there is one). `shares` of the squared half width add up to 1; the interaction of
+    problem and seed counts with problems. `twice` is the half width to expect with twice as many. `num_samples` are
+    those of a problem, cell and seed."""
 
     estimate: Estimate
     num_seeds: int
@@ -204,13 +203,13 @@ def variance_split(ours: pl.DataFrame, theirs: pl.DataFrame | None = None) -> Sp
 
 
 def _halved(count: int) -> float:
-    """What is left of a squared half width of Student's t with twice as many."""
+    """The share of a squared half width of Student's t that remains with twice as many."""
     return (t_quantile(2 * count - 1) / t_quantile(count - 1)) ** 2 / 2
 
 
 def _of_samples(rows: pl.DataFrame) -> tuple[float, int]:
-    """The variance of the mean of problems and seeds that is of samples, nan where one sample tells nothing of it; and
-    the fewest samples of any problem and seed."""
+    """The variance of the mean of problems and seeds that samples make, nan where a problem has one sample; and the
+    fewest samples of any problem and seed."""
     place = ["problem", *seed_keys(rows)]
     samples = rows.group_by([*place, "sample"], maintain_order=True).agg(pl.col("score").mean())
     cells = samples.group_by(place, maintain_order=True).agg(pl.col("score").var() / pl.len(), number=pl.len())

@@ -1,8 +1,6 @@
-"""What k samples of a problem are worth: pass@k if the right one can be recognised, maj@k if they vote; and thinking in
-parallel at equal tokens, n short thoughts and a vote in place of one long thought.
-
-No token is drawn for thinking in parallel: n samples of a problem under separate budgeting at (t, s) are n parallel
-thoughts of the budget n·(t + s), and their vote, over all n-subsets of the samples, is an exact expectation.
+"""pass@k and maj@k of samples, and thinking in parallel at equal tokens: n short thoughts and a vote in place of a long
+thought. n samples under separate budgeting at (t, s) are n parallel thoughts of the budget n·(t + s), and their vote
+over all n-subsets of the samples is an exact expectation, for which nothing is sampled.
 
 - majority_n: all n vote (Wang et al. 2023, self-consistency), ties shared.
 - short_m_at_n: the m shortest thoughts vote, and the others are stopped when the m-th ends (Hassid et al. 2025, "Don't
@@ -23,19 +21,18 @@ import numpy as np
 import polars as pl
 
 from elastic_core.statistics.estimates import TRAIN_SEED
+from elastic_core.strategies import SERVED
 from elastic_core.trajectory import BUDGET
 
 _NAME = re.compile(r"majority_([1-9]\d*)|short_([1-9]\d*)_at_([1-9]\d*)")
-MAX_VOTES = 5  # Most votes of short-m@n: the expectation goes through all choices of so many of the samples.
-_SEPARATE = "separate"
+MAX_VOTES = 5  # Most votes of short-m@n: the expectation goes through all choices of that many samples.
 
 
 def pass_at_k_values(rows: pl.DataFrame, k: int, keys: Sequence[str]) -> pl.DataFrame:
-    """Of each problem, by `keys`, `pass_at_k`: the expected best score of k of its n samples, n at least k.
+    """Add `pass_at_k` to each problem, by `keys`: the expected best score of k of its n samples, n at least k.
 
-    Where scores are 0 and 1 and c samples are right, it is 1 - C(n - c, k) / C(n, k) (Chen et al. 2021, "Evaluating
-    large language models trained on code", equation 1). Written over the samples in order of their scores it also
-    holds for scores in between: the i-th smallest is the best of C(i - 1, k - 1) of the C(n, k) subsets.
+    1 - C(n - c, k) / C(n, k) where c samples are right (Chen et al. 2021, equation 1). Summed in order of scores it
+    holds for those between 0 and 1 too: the i-th smallest is the best of C(i - 1, k - 1) of the C(n, k) subsets.
     """
     ascending = rows.group_by(keys).agg(pl.col("score").sort(), num_samples=pl.len())
     values = []
@@ -47,12 +44,11 @@ def pass_at_k_values(rows: pl.DataFrame, k: int, keys: Sequence[str]) -> pl.Data
 
 
 def maj_at_k_values(rows: pl.DataFrame, k: int, keys: Sequence[str]) -> pl.DataFrame:
-    """Of each problem, by `keys`, `maj_at_k`: the expected score of the answer that most of k of its n samples give.
+    """Add `maj_at_k` to each problem, by `keys`: the expected score of the answer that most of k of its n samples give.
 
-    The majority vote is self-consistency (Wang et al. 2023). Answers are equal when their text is; one that could not
-    be read is null and does not vote. Answers with equally many votes share the vote. A vote scores what rows with its
-    answer score on average; without votes the score is that of the rows drawn, 0 as they are graded. For k < n it is
-    the exact expectation over all subsets of k samples, in time of the order of k² times (number of answers)².
+    Self-consistency (Wang et al. 2023) over all subsets of k samples, exactly, in time of the order of k² times (number
+    of answers)². Answers are equal when their text is; one that could not be read is null and does not vote. Ties share
+    the vote. A vote scores the mean of the rows with its answer; without votes the score is that of the rows sampled.
     """
     votes = rows.group_by(*keys, "answer").agg(pl.col("score").mean(), votes=pl.len()).sort("votes", "answer")
     voting = pl.col("answer").is_not_null()
@@ -122,16 +118,16 @@ class Parallel(NamedTuple):
 
 
 def parallel_problems(rows: pl.DataFrame, problems: pl.DataFrame, wanted: Sequence[Parallel]) -> pl.DataFrame:
-    """Cells of parallel thinking beside those of separate budgeting, in the columns of `problems`: the strategy is the
-    name, the budget n times that of one thought, the score the expected one of the vote, k is 1. Cells with fewer
-    than n samples of some problem are left out, and tables with several trainings of one model.
+    """Cells of parallel thinking, in the columns of `problems`: the strategy is the name, the budget n times that of
+    one thought, the score the expected one of the vote, k is 1. Cells with fewer than n samples of some problem are
+    left out, and tables with several trainings of one model.
 
     Tokens are those of all n; of short-m@n those until the m-th shortest thought ends, and m solutions. Forced tokens
     and the work of a response are n times those of one. For an interval num_samples is how often the samples make n.
     """
-    cells = problems.filter(pl.col(BUDGET[0]).is_not_null(), pl.col(BUDGET[1]).is_not_null(), strategy=_SEPARATE)
+    cells = problems.filter(pl.col(BUDGET[0]).is_not_null(), pl.col(BUDGET[1]).is_not_null(), strategy=SERVED)
     key = ["model", "benchmark", *BUDGET]
-    rows = rows.filter(strategy=_SEPARATE)
+    rows = rows.filter(strategy=SERVED)
     found = [problems.clear()]
     if TRAIN_SEED in rows.columns:
         return found[0]
@@ -171,7 +167,8 @@ def _cell(rows: pl.DataFrame, cell: pl.DataFrame, wanted: Parallel) -> pl.DataFr
 
 
 def _short(rows: pl.DataFrame, n: int, m: int) -> Iterator[tuple[str, float, float, float]]:
-    """Of each problem the expected score, thinking tokens and solution tokens over all n-subsets of its samples."""
+    """Yield each problem with its expected score, thinking tokens and solution tokens over all n-subsets of its
+    samples."""
     ordered = rows.sort("think_tokens", "sample").with_columns(
         code=pl.when(pl.col("answer").is_not_null()).then(pl.col("answer").rank("dense")).fill_null(0)
     )

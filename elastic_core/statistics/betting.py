@@ -1,13 +1,9 @@
-"""A test of a mean from few problems, without a normal distribution: by betting.
+"""A test of a mean of losses in [-1, 1] by betting (Waudby-Smith and Ramdas 2023), which needs no normal distribution.
 
-Waudby-Smith and Ramdas (2023, "Estimating means of bounded random variables by betting"): who bets at fair odds against
-"the mean loss is the margin or more" multiplies a capital that, if that were true, reaches 1/p with a chance of at most
-p (Ville's inequality), however many problems have been seen when one looks. So 1 over the largest capital is a p-value,
-for any distribution of losses in [-1, 1], as long as the problems come in an order that knows nothing of them.
-
-More samples of the same problems change the losses that were bet on. So the capital is shared between bettors of whom
-each sees only the first 1, 2, 4 … samples of a problem; it is a capital of its own, and one may look at any number of
-samples as well.
+A bettor at fair odds against "the mean loss is the margin or more" reaches the capital 1/p with a chance of at most p
+if that is true (Ville's inequality), at whatever number of problems one looks, if their order does not depend on
+losses. What differs from the paper: the capital is shared between bettors of whom each sees only the first 1, 2, 4 …
+samples of a problem, so that one may look at any number of samples as well.
 """
 
 from __future__ import annotations
@@ -16,20 +12,16 @@ from bisect import bisect_left
 
 import numpy as np
 
-# Every bet that does not know what is to come is valid; these decide how many problems it takes.
+# Every bet that does not know later losses is valid; these decide how many problems it takes.
 _STAKE = 0.85  # Of the most that can be bet without being ruined by a single problem.
 _HORIZON = 512  # Problems that the bets aim at, or as many as there are by then.
-_PRIOR_PROBLEMS = 4
-"""What bettors take for known before the first problem counts as this many: no loss, and the variance below."""
-_PRIOR_VARIANCE = 0.01
+_PRIOR_PROBLEMS, _PRIOR_VARIANCE = 4, 0.01  # Known before the first problem: 4 without loss, with this variance.
 
 
 def largest_capital(
     losses: np.ndarray, margins: np.ndarray, chance: float, weights: np.ndarray | None = None
 ) -> np.ndarray:
-    """The largest capital of who bets against "the mean loss is the margin or more", and begins with 1.
-
-    The bets are those of their equation 17, by the variance of the problems before.
+    """The largest capital of a bettor who begins with 1, with the bets of the paper's equation 17.
 
     Args:
         losses: in [-1, 1], shape (…, looks, problems): of each problem its mean loss over the first 1, 2, 4 … samples,
@@ -58,14 +50,13 @@ def largest_capital(
 
 
 def _shares(looks: int) -> np.ndarray:
-    """Of the capital, of the bettors who see 1, 2, 4 … samples: 1/2, 1/6, 1/12 …, which add up to less than 1."""
+    """Parts of the capital for the bettors who see 1, 2, 4 … samples: 1/2, 1/6, 1/12 …, which add up to less than 1."""
     place = np.arange(1, looks + 1)
     return 1 / (place * (place + 1))
 
 
 def problems_at_least(margin: float, chance: float, looks: int = 1) -> int:
-    """How many problems a test at this level takes to show that the mean loss is below `margin`, where there is no loss
-    at all."""
+    """Number of problems without any loss that show at this level that the mean loss is below `margin`."""
 
     def capital(problems: int) -> float:
         return float(largest_capital(np.zeros((looks, problems)), np.array([margin]), chance)[0])

@@ -1,8 +1,8 @@
-"""Accuracy over thinking budgets: what the next tokens buy, where they hurt, and how good a model is at any budget.
+"""Accuracy over thinking budgets: the gain of the next tokens, falls, and accuracy at any budget.
 
 A *ladder* is one strategy of one model on one benchmark at one solution budget; its *rungs* are the thinking budgets.
-`problems` is always the `problem_table` of a trajectory table by its cells, with `score` in [0, 1]. Cells that have not
-all the problems yet that others have are left out where cells are compared.
+`problems` is always the `problem_table` of a trajectory table by its cells, with `score` in [0, 1]. Cells that lack
+problems that others have are left out where cells are compared.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _RUNG = (*LADDER, "think_budget")
 
 
 def marginal_accuracy(problems: pl.DataFrame) -> pl.DataFrame:
-    """Between neighbouring thinking budgets of one strategy at one solution budget: the paired difference of avg@k over
-    that of mean sampled tokens, for problems that both have. The interval is that of a ratio whose terms have intervals
-    of their own (MOVER: Donner and Zou 2012; with equal distances to either side it is Fieller's): of the scores
-    `paired_interval`, of the tokens Student's t. It is infinite where tokens are not shown to grow.
+    """The gain in accuracy per 100 tokens between neighbouring thinking budgets of a ladder: the paired difference of
+    avg@k over that of mean sampled tokens, for problems that both have. Its interval is that of the ratio of two
+    intervals (MOVER: Donner and Zou 2012; Fieller's where distances are equal), of the scores by `paired_interval`, of
+    the tokens by Student's t; infinite where tokens are not shown to grow.
 
     A row per pair of neighbours of which the larger budget takes more `tokens`. Columns: LADDER, think_budget (the
-    smaller), next_budget (null: unlimited), tokens, next_tokens (their means), gain in accuracy per 100 tokens with low
-    and high (null: unbounded), num_problems, num_trajectories. Sorted by these columns.
+    smaller), next_budget (null: unlimited), tokens, next_tokens (their means), gain with low and high (null:
+    unbounded), num_problems, num_trajectories. Sorted by these columns.
     """
     found = []
     for key, ladder in problems.partition_by(LADDER, as_dict=True).items():
@@ -66,9 +66,9 @@ def marginal_accuracy(problems: pl.DataFrame) -> pl.DataFrame:
 
 
 def falls(problems: pl.DataFrame) -> pl.DataFrame:
-    """Where more tokens hurt: of every ladder on which some larger thinking budget is shown to be less accurate than a
-    smaller one, the two that are furthest apart, the deepest fall first. All pairs of rungs of all ladders are
-    looked at, with intervals that hold together (`simultaneous`).
+    """Ladders on which a larger thinking budget is shown to be less accurate than a smaller one: the two that are
+    furthest apart, the deepest fall first. The intervals of all pairs of rungs of all ladders hold together
+    (`simultaneous`).
 
     Columns: LADDER, think_budget, next_budget (the larger), difference, low, high (in [-1, 0]), num_problems (measured
     on all rungs), num_trajectories.

@@ -1,15 +1,12 @@
 """How far below unlimited thinking a budget may be: a promise for each budget of a table, all of them together.
 
-The candidates are fixed before the table is seen: a server's budgets, and stop rules of 2 and of 3 answers in a row, in
-chains from the one that thinks longest down. Each is tested by betting (`elastic_core.statistics.betting`), a chain up
-to its first failure (fixed sequence: Maurer, Hothorn and Lehmacher 1995), every chain of every model and benchmark at
-an equal share of the level (Bonferroni). Both together are a closed procedure (Bretz, Maurer, Brannath and Posch 2009):
-that anything promised of any of them is false has a chance of at most the level, whatever the losses look like, however
-the choice among the promised is made, and however often one looks while problems are added in the order of the sweep or
-samples to each of them. It holds for problems like these: exchangeable with those of the same benchmark.
-
-Of a model that was trained with several seeds it is a promise of the recipe: what seeds add to the bound is Student's t
-of the seeds' own means, as in every interval (`with_seeds`). With one seed it is a promise of that one training.
+Candidates are fixed before the table is seen: a server's budgets, and stop rules of 2 and of 3 answers in a row, in
+chains from the one that thinks longest down. Each is tested by betting, a chain up to its first failure (fixed
+sequence: Maurer, Hothorn and Lehmacher 1995), every chain of every model and benchmark at an equal share of the level
+(Bonferroni); together a closed procedure (Bretz, Maurer, Brannath and Posch 2009). Any of the promises is false with a
+chance of at most the level, however one picks among them and however often one looks while problems or samples are
+added, for problems exchangeable with those of the benchmark. With several training seeds it is a promise of the recipe
+(Student's t of the seeds' means, as in `with_seeds`), with one seed of that training alone.
 """
 
 from __future__ import annotations
@@ -23,14 +20,14 @@ import polars as pl
 from elastic_core.seeds import problem_digest
 from elastic_core.statistics.betting import largest_capital
 from elastic_core.statistics.budgets import comparable
-from elastic_core.statistics.estimates import FREE, paired_scores, seed_keys, unit_losses
+from elastic_core.statistics.estimates import paired_scores, seed_keys, unit_losses
 from elastic_core.statistics.intervals import LEVEL, t_upper
 from elastic_core.stop_rule import ADAPTIVE, StopRule
+from elastic_core.strategies import FREE, SERVED
 from elastic_core.trajectory import BUDGET, CELL
 
-MARGIN = 0.02  # How far below unconstrained accuracy a budget may be, unless told otherwise: two points.
+MARGIN = 0.02  # How far below unconstrained accuracy a budget may be by default: two points.
 MARGINS = (0.01, 0.02, 0.05, 0.1)  # Of `cheapest_within`, in [0, 1].
-SERVED = "separate"  # The strategy that a server keeps budgets by.
 SERVABLE = pl.col("strategy").eq(SERVED) | pl.col("strategy").str.starts_with(ADAPTIVE)
 """Budgets and stop rules that a server keeps."""
 _PLACE = ["model", "benchmark"]

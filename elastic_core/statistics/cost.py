@@ -1,9 +1,8 @@
-"""What a response costs: the work that it takes, and a price and a time for each kind of work; and the frontier of
-accuracy and cost, with the most accurate cell under a limit of cost, as measured.
+"""The cost of a response: its work, and a price or a time for each kind of work; the frontier of accuracy and cost, and
+the most accurate cell under a limit of cost, as measured.
 
-An engine decodes every sampled token, reads the prompt and what we force upon it, and begins to decode once for every
-turn: at the start, and again after each text that was forced in between. What stands before a later turn it has read
-already, and has in its cache or is charged for as cached input.
+An engine decodes every sampled token, reads the prompt and forced tokens, and begins to decode once per turn: at the
+start, and after each text that was forced in between. Tokens before a later turn are cached input.
 """
 
 from __future__ import annotations
@@ -40,8 +39,9 @@ WORK = ("input_tokens", "cached_tokens", "output_tokens", "turns")  # Columns of
 
 @dataclass(frozen=True)
 class CostModel:
-    """What one token of each kind and one more turn cost, in any unit: tokens, money for a million of them, seconds. By
-    default a cost is what an engine has to process: the prompt and forced tokens once, and every sampled one."""
+    """The cost of one token of each kind and of one more turn, in any unit: tokens, money for a million of them,
+    seconds. The default is the number of tokens that an engine processes: the prompt and forced tokens once, and every
+    sampled one."""
 
     input: float = 1.0
     cached_input: float = 0.0
@@ -54,19 +54,19 @@ class CostModel:
 
     @property
     def prices(self) -> tuple[float, ...]:
-        """In the order of `WORK`."""
+        """Prices in the order of `WORK`."""
         return self.input, self.cached_input, self.output, self.turn
 
     def times(self, factor: float) -> CostModel:
-        """In another unit."""
+        """The same costs in another unit."""
         return CostModel(*(factor * cost for cost in self.prices))
 
     def of(self) -> pl.Expr:
-        """Of a row, from the columns `WORK`."""
+        """The cost of a row, from the columns `WORK`."""
         return pl.sum_horizontal(cost * pl.col(name) for name, cost in zip(WORK, self.prices, strict=True))
 
     def of_problems(self, problems: pl.DataFrame) -> np.ndarray:
-        """Of a problem table with the columns `WORK`, shape (seeds, units); see `units`."""
+        """Costs of a problem table with the columns `WORK`, shape (seeds, units); see `units`."""
         costs = zip(WORK, self.prices, strict=True)
         return np.sum([cost * units(problems, name) for name, cost in costs], axis=0)
 
@@ -75,26 +75,24 @@ TOKENS = CostModel()
 
 
 def p95(rows: pl.DataFrame, column: str) -> Estimate:
-    """The 95th percentile of a column over the rows of one cell. Its interval holds every value that as many rows may
-    lie below as lie below it if it is the percentile: those at which the interval of the share (`share_interval`) holds
-    0.95 (Woodruff 1952, "Confidence intervals for medians and other position measures", as a test of each value). The
-    share's effective size is that at the percentile, over units. The upper bound is infinite where rows are worth fewer
-    than 72 independent ones: the longest of them may be too short (0.95^72 = 2.5 %)."""
+    """The 95th percentile of a column over the rows of one cell. Its interval holds the values at which the interval of
+    the share of rows below (`share_interval`, at the effective size at the percentile, over units) holds 0.95 (Woodruff
+    1952). The upper bound is infinite where rows are worth fewer than 72 independent ones (0.95^72 = 2.5 %)."""
     groups, values = groups_of(rows), column_of(rows, column)
     count, ordered = len(values), np.sort(values)
     point = float(ordered[math.ceil(0.95 * count) - 1])
     worth = effective_size(unit_values((values <= point).astype(float), groups), count)
     below = bisect_left(range(count), True, key=lambda number: share_interval(number / count, worth)[1] >= 0.95)
     above = bisect_left(range(count + 1), True, key=lambda number: share_interval(number / count, worth)[0] > 0.95)
-    # With so many rows up to a value and no more, the percentile may be as low, or anything up to the next row.
+    # With that many rows up to a value, the percentile may be as low, or anything up to the next row.
     low = float(ordered[below - 1]) if below else -np.inf
     high = float(ordered[above - 1]) if above <= count else np.inf
     return Estimate(point, min(point, low), max(point, high), rows["problem"].n_unique(), count)
 
 
 def cell_costs(rows: pl.DataFrame, model: CostModel) -> pl.DataFrame:
-    """What a response of each cell costs, from rows with the columns `WORK`: `CELL`, mean and p95, and the 95 %
-    interval of each as <name>_low and <name>_high (null where it is unbounded)."""
+    """Mean and p95 of the cost of a response of each cell, from rows with the columns `WORK`, and the 95 % interval of
+    each as <name>_low and <name>_high (null where it is unbounded); with the columns `CELL`."""
     kept = [name for name in ("problem", CLUSTER) if name in rows.columns]
     priced = rows.select(*CELL, *kept, *seed_keys(rows), cost=model.of())
     found = []
@@ -107,8 +105,7 @@ def cell_costs(rows: pl.DataFrame, model: CostModel) -> pl.DataFrame:
 
 
 def on_frontier(cost: str, value: str) -> pl.Expr:
-    """Whether a cell is on the Pareto frontier of those beside it: none has a higher value at most as dear, or the same
-    value cheaper."""
+    """Whether a cell is on the Pareto frontier: none has a higher value at most as dear, or the same value cheaper."""
     order = [pl.col(cost), -pl.col(value)]
     best_before = pl.col(value).sort_by(order).cum_max().shift(1)
     better = (pl.col(value).sort_by(order) > best_before).fill_null(True)
@@ -116,12 +113,12 @@ def on_frontier(cost: str, value: str) -> pl.Expr:
 
 
 def best_under(problems: pl.DataFrame, models: Mapping[str, CostModel]) -> pl.DataFrame:
-    """For each model and benchmark, under limits in round numbers, the most accurate cell as measured whose mean cost
-    is at most the limit; no advice, as the best of many is partly luck. All pairs of a model's cells are looked at
+    """The most accurate cell as measured with a mean cost of at most a limit, for limits in round numbers, by model and
+    benchmark; no advice, as the best of many is partly luck. The intervals of all pairs of a model's cells hold
     together (`simultaneous`): `num_close` counts the others under the limit that are not shown to be less accurate.
 
     A row per limit at which another cell is best. Columns: CELL, limit, cost, accuracy, accuracy_low, accuracy_high
-    (its own interval, which ignores the choice), num_others, num_close, num_problems, num_trajectories.
+    (the cell's interval, which ignores the choice), num_others, num_close, num_problems, num_trajectories.
     """
     found = []
     for (model, _), cells in problems.partition_by(_PLACE, as_dict=True, maintain_order=True).items():
@@ -159,12 +156,10 @@ def round_limits(costs: Sequence[float]) -> list[float]:
 
 
 def with_work(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Rows of a trajectory table with the columns `WORK`: the tokens of the prompt and of forced texts after which
-    something was sampled; cached tokens, over all turns but the first what stood before the text that was forced in
-    between; sampled tokens, those included that a strategy took out again; and turns, how often decoding began. Probes
-    of a stop rule are in all of these: each is a turn, and the thought that goes on after it is one more. A
-    strategy that asks anew although nothing was forced in between, as after a think-end of the model's own, could have
-    gone on in the same request, and is not charged for it."""
+    """Rows of a trajectory table with the columns `WORK`: tokens of the prompt and of forced texts before sampled ones;
+    cached tokens, those before the text forced in between, summed over all turns but the first; sampled tokens, dropped
+    ones included; and turns, the number of times that decoding began. A probe of a stop rule is a turn, and the thought
+    that goes on after it is one more. A new request with nothing forced in between is no turn."""
     read, turns, before = (pl.col(_COUNTED).struct.field(name) for name in _TURNS.to_schema())
     sampled = pl.col("think_tokens") + pl.col("solution_tokens") + pl.col("dropped").list.len()
     probe = pl.element().struct
@@ -173,8 +168,8 @@ def with_work(rows: pl.LazyFrame) -> pl.LazyFrame:
     num_probes = pl.col("probes").list.len().fill_null(0).cast(pl.Int64)
     # Before the probe, and before the thought that goes on after it.
     probed = 2 * (num_probes * pl.col("prompt_tokens") + at)
-    # A column of its own: polars would count anew for each expression that it is part of. Elementwise: it is counted
-    # shard by shard, and the flags of a whole table are never in memory.
+    # A separate column, or polars would count anew for each expression; elementwise, so that it counts shard by shard
+    # and the flags of all shards are never in memory.
     counted = pl.col("forced").map_batches(_turns, return_dtype=_TURNS, is_elementwise=True)
     return rows.with_columns(counted.alias(_COUNTED)).with_columns(
         (pl.col("prompt_tokens") + read + written).alias("input_tokens"),
@@ -189,8 +184,8 @@ _TURNS = pl.Struct({"read": pl.Int64, "turns": pl.Int64, "before": pl.Int64})
 
 
 def _turns(forced: pl.Series) -> pl.Series:
-    """Of each response: forced tokens that something sampled follows, turns, and the tokens before each text that was
-    forced in between, summed. All responses at once: a table has hundreds of millions of tokens, few of them forced."""
+    """Count, for each response, forced tokens before sampled ones, turns, and the tokens before each text that was
+    forced in between, summed. Vectorised: a table has hundreds of millions of tokens, few of them forced."""
     offsets = np.append(0, forced.list.len().fill_null(0).cast(pl.Int64).cum_sum().to_numpy())
     places = np.flatnonzero(forced.explode(empty_as_null=False, keep_nulls=False).to_numpy())
     rows = np.searchsorted(offsets, places, side="right") - 1

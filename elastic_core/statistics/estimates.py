@@ -1,8 +1,7 @@
-"""From rows to problems, and from problems to an estimate with its 95 % interval; lengths, who closed thoughts.
+"""Rows to problems, and problems to an estimate with its 95 % interval; lengths.
 
-Samples of one problem are not independent, and problems that come in groups, as those of a template or a contest do,
-are not either (column `CLUSTER`). A mean is always over problems (`problem_table`), each once. Its interval is over
-*units*, which are independent: problems, or their groups (`units`).
+A mean is over problems (`problem_table`), each once; its interval is computed from *units*, which are independent:
+problems, or their groups (column `CLUSTER`, for problems of one template or contest).
 """
 
 from __future__ import annotations
@@ -18,20 +17,15 @@ import polars as pl
 from elastic_core.statistics.intervals import Estimate, seed_half_widths, t_quantile, with_seeds
 from elastic_core.trajectory import CELL, ThinkFinish
 
-DRAWS = 2000
-SEED = 0
-MIN_DEFINED = 0.95
-"""The share of resamples in which a statistic must be defined for its quantiles to mean anything."""
-MIN_UNITS = 30
-"""Of fewer units the interval of `ratio_of_means` is unbounded: none of them may have shown how long lengths can be."""
-_SKEWED_LEVEL = 0.02
-"""Nominal error of `ratio_of_means`; what it covers is in its docstring."""
+DRAWS, SEED = 2000, 0
+MIN_DEFINED = 0.95  # Least share of resamples in which a statistic must be defined for its interval to be bounded.
+MIN_UNITS = 30  # Of fewer units the interval of `ratio_of_means` is unbounded: they may lack the longest.
+_SKEWED_LEVEL = 0.02  # Nominal error of `ratio_of_means`; docs/coverage.md has its coverage.
 CLUSTER = "cluster"
 """Column of a table whose problems come in groups: the group's name, null where a problem has none but itself."""
 
 LADDER = ("model", "benchmark", "strategy", "solution_budget")
 """What the thinking budgets of a ladder have in common."""
-FREE = "unconstrained"  # The strategy without a budget, which the others are held against.
 TRAIN_SEED = "train_seed"
 """Column of a table whose models stand for several trainings each: the training's seed; null where there is none."""
 _SEED_IN_NAME = re.compile(r"@(\d+)(?=>|$)")
@@ -59,7 +53,7 @@ def seed_keys(rows: pl.DataFrame) -> list[str]:
 
 
 def seeds_as_one(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows of a trajectory table in which NAME@1, NAME@2 and so on are one model NAME, told apart by `TRAIN_SEED`. A
+    """Rows of a trajectory table in which NAME@1, NAME@2 and so on are one model NAME, with the seed in `TRAIN_SEED`. A
     seed counts once its sweep is as far as that of the fullest one: half of the problems may be the easy half."""
     named = {name: without_seed(name) for name in rows["model"].unique()}
     if all(seed is None for _, seed in named.values()):
@@ -105,14 +99,15 @@ def problem_table(rows: pl.DataFrame, columns: Sequence[str], by: Sequence[str] 
 
 
 def over_seeds(table: pl.DataFrame, columns: Sequence[str], keys: Sequence[str]) -> pl.DataFrame:
-    """Of a problem table by `TRAIN_SEED` the one over all seeds, each weighing the same: see `problem_table`."""
+    """Merge a problem table by `TRAIN_SEED` over all seeds, each weighing the same: see `problem_table`."""
     lists = [pl.col(column).alias(by_seed(column)) for column in columns]
     means = [*(pl.col(column).mean() for column in columns), *_clusters(table)]
     return table.sort(TRAIN_SEED).group_by(keys).agg(pl.col("num_samples").sum(), *means, *lists).sort(keys)
 
 
 def pooled(cells: pl.DataFrame) -> pl.DataFrame:
-    """Of a problem table by cells a row per problem: the mean of its scores over cells, and its samples in all."""
+    """Merge a problem table by cells to a row per problem: the mean of its scores over cells, and its number of
+    samples."""
     place, score = ["problem"], by_seed("score")
     kept = pl.col("score").mean(), pl.col("num_samples").sum(), *_clusters(cells)
     table = cells.group_by(place).agg(*kept).sort(place)
@@ -175,13 +170,11 @@ def num_units(problems: pl.DataFrame) -> int:
 
 def unit_values(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """A value per unit, shape (..., units), from those of its members, shape (..., members), with the same mean: the
-    mean over members, and the sum of the group's departures from it.
+    mean over members plus the sum of the group's departures from it.
 
-    The variance between units is then the cluster-robust one of the mean over members (Liang and Zeger 1986) with the
-    corrections of Bell and McCaffrey (2002, "Bias reduction in standard errors for linear regression with multi-stage
-    samples") for an intercept alone and independent errors. Where groups are equal in size that is the factor
-    C / (C - 1) of C groups. Where they are not, larger groups depart by more, and the variance has fewer than C - 1
-    degrees of freedom: departures grow by as much as Student's t does with these.
+    The variance between units is then the cluster-robust one of the mean (Liang and Zeger 1986), corrected after Bell
+    and McCaffrey (2002): for C equal groups by C / (C - 1); for unequal ones departures grow with the size of their
+    group, and as Student's t does with the fewer degrees of freedom.
     """
     sizes = np.bincount(groups)
     count = len(sizes)
@@ -201,14 +194,14 @@ def unit_values(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
 
 
 def units(problems: pl.DataFrame, column: str) -> np.ndarray:
-    """`seed_columns` by unit, shape (seeds, units): what an interval over problems is computed from."""
+    """`seed_columns` by unit, shape (seeds, units), from which an interval over problems is computed."""
     values = seed_columns(problems, column)
     return unit_values(values, groups_of(problems)) if CLUSTER in problems.columns else values
 
 
 def unit_losses(losses: np.ndarray, problems: pl.DataFrame) -> tuple[np.ndarray, np.ndarray, pl.Series]:
-    """Of losses by problem of a table, shape (..., problems), the mean loss of each unit, shape (..., units); what a
-    unit weighs, its size as a part of the largest; and the first problem of each."""
+    """Mean loss of each unit, shape (..., units), from losses by problem, shape (..., problems); the unit's weight, its
+    size as a part of the largest; and its first problem."""
     groups = groups_of(problems)
     sizes, order = np.bincount(groups), np.argsort(groups, kind="stable")
     starts = np.append(0, np.cumsum(sizes)[:-1])
@@ -247,24 +240,11 @@ def bootstrap(
 ) -> Estimate:
     """A statistic of the means over problems, with its percentile interval over resampled units.
 
-    Problems are drawn with replacement (the cluster bootstrap: Efron 1979; Davison and Hinkley 1997, section 3.8), with
-    a fixed seed: the same values have the same interval. The percentiles are expanded, as Student's t is wider than a
-    normal distribution (Hesterberg 2015, "What teachers should know about the bootstrap").
-
-    Two pseudo-problems are resampled with the others: `extremes`, rows that pull the statistic far down and far up. It
-    is the idea of Agresti and Coull (1998), and of Bonett and Price (2012) for paired proportions, and it repairs what
-    resampling cannot know: where all problems agree, no resample differs. Coverage of a nominal 95 % interval of
-    pass@8 from 8 samples, 1000 simulated tables (intra-problem correlation 0.5, 0.3 in the first row):
-
-        problems   pass@8   percentile    BCa   with pseudo-problems
-              10    0.075         0.49   0.50                   0.96
-              10    0.924         0.53   0.51                   0.97
-              30    0.984         0.36   0.34                   0.99
-              30    0.593         0.93   0.94                   0.94
-             100    0.984         0.79   0.71                   0.98
-
-    The least over 48 such settings of 10 to 500 problems was 0.93. The price is a pull to the middle of the extremes,
-    by two problems in n + 2. The point estimate is of the problems alone, and always inside the interval.
+    The cluster bootstrap (Efron 1979; Davison and Hinkley 1997, section 3.8) with a fixed seed and expanded percentiles
+    (Hesterberg 2015). Two pseudo-problems are resampled with the others: `extremes`, rows that pull the statistic far
+    down and far up (after Agresti and Coull 1998; Bonett and Price 2012), as no resample differs where all problems
+    agree; they pull the interval to their middle by two problems in n + 2. The point estimate is of the problems alone,
+    and always inside the interval.
 
     Args:
         values: shape (units, columns).
@@ -306,16 +286,13 @@ def sampled_tokens() -> pl.Expr:
 
 
 def forced_close() -> pl.Expr:
-    """Whether we wrote a row's think-end: the budget was spent, or the model stopped inside its thought. A vanilla or
-    unconstrained response that stops there is left as it is, and is not counted."""
+    """Whether the pipeline wrote a row's think-end: the budget was spent, or the model stopped inside its thought."""
     return pl.col("think_finish").is_in([ThinkFinish.FORCED, ThinkFinish.END_OF_TEXT]) & (pl.col("forced_tokens") > 0)
 
 
 def length_error(rows: pl.DataFrame) -> Estimate:
-    """Sampled tokens minus the n = t + s that was asked for, mean over problems, with its interval
-    (`ratio_of_means`); in tokens, and above zero where responses are longer. L1's strategies ask for n in the prompt
-    (Aggarwal and Welleck 2025). ValueError on no rows, a missing count, or an unlimited budget, which asks for no
-    length."""
+    """Sampled tokens minus the n = t + s that L1's prompts request (Aggarwal and Welleck 2025), mean over problems with
+    its interval (`ratio_of_means`). ValueError on no rows, a missing count, or an unlimited budget."""
     asked = pl.col("think_budget") + pl.col("solution_budget")
     problems = problem_table(rows.with_columns(error=sampled_tokens() - asked), ["error"])
     errors = units(problems, "error")
@@ -342,22 +319,14 @@ def paired_ratio(a: pl.DataFrame, b: pl.DataFrame, column: str) -> Estimate:
 
 
 def ratio_of_means(top: np.ndarray, bottom: np.ndarray) -> tuple[float, float, float]:
-    """The ratio of two means over the same units, as of `paired_columns`, with its 95 % interval; of a mean alone where
-    `bottom` is 1. The mean to divide by is not zero. What several training seeds add is in it (`with_seeds`).
+    """The ratio of two means over the same units, as of `paired_columns`, with its 95 % interval (`with_seeds`
+    included); of a mean alone where `bottom` is 1. The mean to divide by is not zero.
 
-    Lengths are skewed: the longest responses are rare, and carry the mean. The interval is the studentised bootstrap
-    of units (bootstrap-t: Efron 1981; Davison and Hinkley 1997, section 5.2) with the standard error of the linearised
-    ratio (delta method; Cochran 1977, chapter 6), and nowhere narrower than Student's t. Simulated, with a spread of
-    log lengths between problems of 0.5 to 1.5 or Pareto tails of index 1.1 to 1.5, cut at 8 to 30 medians, 30 problems:
-
-        nominal 95 %                          mean        ratio
-        Student's t                     85 to 93 %   79 to 93 %
-        bootstrap-t                     92 to 95 %   90 to 97 %
-        with the two steps below        95 to 98 %   94 to 98 %
-
-    The two units whose departures reach furthest down and up count twice, as more like them may exist; and nominally it
-    has 98 %. It costs a fourth of the width at 100 problems. Of fewer than `MIN_UNITS` it is unbounded, as no method
-    covered nine in ten there (10 problems); where two units or more have one ratio it has no width.
+    Lengths are skewed, so the interval is the studentised bootstrap of units (Efron 1981; Davison and Hinkley 1997,
+    section 5.2) with the standard error of the linearised ratio (Cochran 1977, chapter 6), nowhere narrower than
+    Student's t. What differs: the two units that depart furthest down and up count twice, as more like them may exist,
+    and its nominal level is 98 %. Of fewer than `MIN_UNITS` it is unbounded; where units have one ratio it has no
+    width.
     """
     one, other = (each.mean(axis=0) for each in np.broadcast_arrays(top, bottom))
     ratio, count = float(one.mean() / other.mean()), len(one)

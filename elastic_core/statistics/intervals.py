@@ -1,14 +1,9 @@
-"""95 % intervals: of a share and of a mean over problems, what training seeds add, and of many differences together.
+"""95 % intervals: of a share and of a mean over problems, with the part of training seeds, and of many differences
+together. `python -m tests.bench coverage` measures their coverage (docs/coverage.md).
 
-Coverage of each is measured by `python -m tests.bench coverage`; docs/numbers.md has its table.
-
-A model that was trained with several seeds was measured on the same problems each time, so seeds and problems are
-crossed, and both are drawn from many. With y[seed, problem], means over samples, the variance of the mean of all is at
-most (variance between the seeds' means) / S + (variance between the problems' means) / P, the layout of readers and
-cases (Dorfman, Berbaum and Metz 1992; Obuchowski and Rockette 1995).
-
-The best of many measured cells is partly the luckiest one. An interval that holds for all of them at once holds for the
-one that was picked, and nothing has to be held back to confirm it.
+Seeds of one training are measured on the same problems, so seeds and problems are crossed: the variance of the mean of
+all is at most (variance between the seeds' means) / S + (variance between the problems' means) / P (Dorfman, Berbaum
+and Metz 1992; Obuchowski and Rockette 1995).
 """
 
 from __future__ import annotations
@@ -25,8 +20,8 @@ _MOST_FAMILIES = 8  # Above this number of families the draws stay as many, and 
 
 
 class Estimate(NamedTuple):
-    """A value with its 95 % interval, and what it was measured on: problems, and rows of the table in all; of a
-    difference those of both sides. `seeds` is half of the interval as far as training seeds make it."""
+    """A value with its 95 % interval, its number of problems, and rows of the table (of a difference those of both
+    sides). `seeds` is half of the interval as far as training seeds make it."""
 
     mean: float
     low: float
@@ -59,9 +54,8 @@ def t_upper(degrees: float, chance: float) -> float:
 
 
 def share_interval(p: float, n: float, chance: float = LEVEL / 2) -> tuple[float, float]:
-    """Interval of a share p observed on n effective samples, each of whose bounds misses with this chance: Clopper and
-    Pearson's (1934) at an effective sample size, as Korn and Graubard (1998) use it for clustered samples. Both n and
-    n p may be fractions."""
+    """Interval of a share p of n effective samples; each bound misses with this chance: Clopper and Pearson's (1934) at
+    an effective sample size (Korn and Graubard 1998). Both n and n p may be fractions."""
     from scipy.special import betaincinv
 
     right, wrong = p * n, (1 - p) * n
@@ -71,13 +65,10 @@ def share_interval(p: float, n: float, chance: float = LEVEL / 2) -> tuple[float
 
 
 def effective_size(shares: np.ndarray, most: float = np.inf) -> float:
-    """How many independent samples tell as much of a mean as these shares, one per problem, shape (problems,):
-    n = p (1 - p) / var, where var is the variance of the mean (Dean and Pagano 2015, "Evaluating confidence interval
-    methods for binomial proportions in clustered surveys"); at most `most`.
-
-    Two pseudo-problems are added, one all right and one all wrong, in the spirit of Agresti and Coull (1998). Near 0
-    and 1 a handful of problems carries the whole variance, and all-right and all-wrong need no case of their own. The
-    price is an interval too wide where samples of one problem are nearly independent.
+    """Number of independent samples worth as much as these shares, one per problem, shape (problems,): n = p (1 - p) /
+    var, where var is the variance of the mean (Dean and Pagano 2015); at most `most`. Two pseudo-problems are added,
+    one all right and one all wrong, after Agresti and Coull (1998): near 0 and 1 a handful of problems carries the
+    variance. Where samples of one problem are nearly independent this makes intervals too wide.
     """
     padded = np.append(shares, (0.0, 1.0))
     p = min(1.0, max(0.0, float(padded.mean())))
@@ -99,14 +90,12 @@ def mean_interval(values: np.ndarray) -> tuple[float, float]:
 
 
 def paired_interval(differences: np.ndarray, chance: float = LEVEL / 2) -> tuple[float, float]:
-    """Interval of the mean of differences of scores, one per problem, in [-1, 1], shape (problems,), each of whose
-    bounds misses with this chance; [-1, 1] of one problem.
+    """Interval of the mean of differences of scores, one per problem, in [-1, 1], shape (problems,); each bound misses
+    with this chance. [-1, 1] of one problem.
 
-    The mean is that of the gains less that of the losses. Each is a share, and has the interval of one
-    (`share_interval` at its `effective_size`); what lies between a share and its bounds is added in squares, with the
-    correlation of gains and losses (MOVER: Zou and Donner 2008, as Newcombe 1998 does it with Wilson's bounds for
-    paired proportions). Where a budget breaks a few problems and leaves the others as they were it keeps to the exact
-    bound: of n problems without a loss 1 - chance^(1/n) may break. More samples do not show problems that are so rare.
+    The mean gain and the mean loss are shares with intervals of their own (`mean_share`), whose distances to their
+    bounds add in squares, with the correlation of gains and losses (MOVER: Zou and Donner 2008; Newcombe 1998). Of n
+    problems without a loss 1 - chance^(1/n) may still lose, however many samples there are of each.
     """
     if len(differences) < 2:
         return -1.0, 1.0
@@ -126,15 +115,13 @@ def _added(one: float, other: float, correlation: float) -> float:
 
 
 def seed_half_widths(values: Sequence[np.ndarray], families: int = 1) -> list[float]:
-    """Half of the 95 % interval of each mean, of values of shape (seeds, problems), as far as seeds make it, such that
-    all of them hold together, with `families` times as many.
+    """Half of the 95 % interval of each mean that is due to seeds, from values of shape (seeds, problems); all hold
+    together, with `families` times as many.
 
-    For one mean it is Student's t with S - 1 degrees of freedom times the standard error of the seeds' own means.
-    Samples and the interaction of seed and problem are in that, because with two or three seeds what is left after a
-    subtraction is too often 0 by chance. Of several, each is the larger of that and of t times the root of their mean
-    squared error, with the degrees of freedom and the number of all of them (Šidák 1967): with two seeds some of many
-    would agree by chance. It holds whether the means vary with the seed alike, as when one seed trains a better model
-    at every budget, or each by itself.
+    For one mean it is Student's t with S - 1 degrees of freedom times the standard error of the seeds' means, samples
+    and interaction included: with two or three seeds a difference of variances is too often 0. For several, it is
+    the larger of that and of t times the root of their mean squared error, with the degrees of freedom and the number
+    of all (Šidák 1967), as with two seeds some of many agree by chance.
     """
     errors = [float(each.mean(axis=1).std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else 0.0 for each in values]
     seeded = [(error, len(each)) for error, each in zip(errors, values, strict=True) if len(each) > 1]
@@ -165,9 +152,8 @@ def with_seeds(
 
 
 def problems_needed(distance: float, half_width: float, seeds: float, num_problems: int) -> float:
-    """How many problems like these would show that two numbers differ, were they as far apart as measured: the half
-    width over problems narrows with the root of their number; what seeds add to it does not. Infinite where none would.
-    """
+    """Number of problems that would show a difference as measured: the half width narrows with the root of their
+    number, except for the part of seeds. Infinite where no number would."""
     room = distance**2 - seeds**2
     if room <= 0 or not np.isfinite(half_width):
         return np.inf
@@ -175,22 +161,18 @@ def problems_needed(distance: float, half_width: float, seeds: float, num_proble
 
 
 def simultaneous(values: Sequence[np.ndarray], trajectories: Sequence[int], families: int = 1) -> list[Estimate]:
-    """The mean of each of several differences of scores on the same problems, each of shape (seeds, problems), with its
-    95 % interval, such that all of them hold together; of several `families` of lists by Bonferroni.
+    """Means of several differences of scores on the same problems, each of shape (seeds, problems), with 95 % intervals
+    that hold together, so for the one that is picked too; several `families` of lists by Bonferroni.
 
-    The intervals are those of `paired_interval`, whose bounds miss with the chance that Student's t has beyond the
-    quantile of the greatest of all t statistics: that of a multivariate t distribution with the correlation of the
-    differences (Hothorn, Bretz and Westfall 2008, "Simultaneous inference in general parametric models"), by simulation
-    with a fixed seed. Cells that share their samples are correlated, and cost less than Bonferroni's bound would have
-    it. What several training seeds add is in each interval (`seed_half_widths`).
+    The intervals are those of `paired_interval` at the chance of Student's t beyond the quantile of the greatest of all
+    t statistics: a multivariate t distribution with the differences' correlation (Hothorn, Bretz and Westfall 2008), by
+    simulation with a fixed seed. `seed_half_widths` adds the part of training seeds.
     """
     differences = np.stack([each.mean(axis=0) for each in values], axis=1)
     count = len(differences)
     if count < 2:
-        return [
-            Estimate(float(mean), -1.0, 1.0, count, rows)
-            for mean, rows in zip(differences.mean(axis=0), trajectories, strict=True)
-        ]
+        means = zip(differences.mean(axis=0), trajectories, strict=True)
+        return [Estimate(float(mean), -1.0, 1.0, count, rows) for mean, rows in means]
     chance = _of_each(differences - differences.mean(axis=0), families)
     found = []
     for column, added, rows in zip(differences.T, seed_half_widths(values, families), trajectories, strict=True):
@@ -201,9 +183,8 @@ def simultaneous(values: Sequence[np.ndarray], trajectories: Sequence[int], fami
 
 
 def _of_each(centred: np.ndarray, families: int) -> float:
-    """The chance with which each bound of several intervals may miss, so that all hold together in 95 %: beyond the
-    quantile of the greatest |t| of all columns, shape (problems, cells); of several families by Bonferroni's bound.
-    Every column has the two pseudo-problems +1 and -1 more, as `effective_size` has."""
+    """Chance with which each bound of several intervals may miss for all to hold in 95 %, from columns of shape
+    (problems, cells), with pseudo-problems +1 and -1 as in `effective_size`; several families by Bonferroni."""
     from scipy.special import stdtr
 
     count, cells = centred.shape

@@ -1,29 +1,19 @@
-"""How responses end, and where their thinking goes.
-
-A cut response is counted as wrong, and that is not inability. A forced think-end does not bind the model: it may go on
-with its thought in the place of the solution, which is told from the text.
+"""How responses end, and what their thinking goes into.
 
 A *ladder* is one strategy of one model on one benchmark at one solution budget; its *rungs* are the thinking budgets.
 Unconstrained responses of the same model are its last rung, unlimited, unless the strategy has such a cell of its own.
-Only problems that were measured on every rung count.
-
-A rung *suffices* for a problem when its samples score `SUFFICIENT` or more on average. For a problem p, whose samples
-on rung t thought a tokens:
+Only problems that were measured on every rung count. A rung *suffices* for a problem when its samples score
+`SUFFICIENT` or more on average. For a problem p, whose samples on rung t thought a tokens:
 
 - b*(p), the sufficient budget: the smallest rung from which on this and every larger one suffice; infinite where only
   the unlimited one does. A problem whose last rung does not suffice has none.
-- overthinking on rung t: max(0, a - b*), for a problem that has a b*.
-- futile tokens on rung t: a, for a problem that has none.
-- what was needed: min(a, b*). The three add up to the thinking tokens.
+- overthinking on rung t: max(0, a - b*); futile: a, for a problem without b*; needed: min(a, b*). They add up to a.
 - starved on rung t: the thought was cut, and t < b*.
 - solved within t: b* is at most t, and the samples on rung t score `SUFFICIENT` or more.
 
-b* is read off one half of the samples and everything else is measured on the other, and then the other way round: on
-the same samples luck would count twice. One unlucky rung moves b* up, the more likely the fewer samples a half has, so
-it is too large rather than too small, and the share solved within t too small.
-
-The names are those of marin-community/marin issue 8357 (overthinking tax, futility waste, starvation loss), which sums
-over one answer per problem; here they are means over samples, then over problems. Vanilla truncation at (t, s) may
+The names are those of marin-community/marin issue 8357. What differs: these are means over samples, then over problems,
+and b* is read off one half of the samples, everything else measured on the other, and the other way round, as on the
+same samples luck would count twice. One unlucky rung moves b* up, so it is too large rather than too small. Vanilla may
 think t + s tokens: there the overthinking of a budget that just suffices is up to s.
 """
 
@@ -37,7 +27,6 @@ import polars as pl
 from elastic_core.models.special_tokens import FINAL_ANSWER_AFTER
 from elastic_core.statistics.accuracy import avg_at_k, mean_score
 from elastic_core.statistics.estimates import (
-    FREE,
     LADDER,
     check_scores,
     estimates_table,
@@ -46,6 +35,7 @@ from elastic_core.statistics.estimates import (
     problem_table,
     seed_keys,
 )
+from elastic_core.strategies import FREE
 from elastic_core.trajectory import CELL, SCHEMA, SolutionFinish, ThinkFinish
 
 SUFFICIENT = 0.5  # The mean score from which on a budget suffices for a problem: half of its samples right.
@@ -59,7 +49,7 @@ _SPENT = (*_TOKENS, "starved", "solved_within")
 class ResponseKind(StrEnum):
     """What became of a response; each has one, the first that is true."""
 
-    CUT_THOUGHT = "cut in the thought"  # by the total limit, so that there is no solution
+    CUT_THOUGHT = "cut in the thought"  # by the total limit, before a solution
     WENT_ON = "went on thinking"  # in the place of the solution, after a forced think-end
     CUT_SOLUTION = "cut in the solution"
     EMPTY = "empty solution"  # the model stopped and had written nothing, or stopped inside its thought
@@ -70,7 +60,7 @@ _MARKERS = r"</?think>"
 _THINKS = "|".join(
     (
         "<think>",
-        # A think-end of the model's own, after some text: it took that for a thought.
+        # A think-end by the model, after some text: it took that for a thought.
         r"[^\s>]\s*</think>",
         # At the beginning of a sentence.
         r"(?i:(?:^|[.!?\n])\s*(?:(?:but|oh|so|no|okay|ok),? )?(?:"
@@ -116,9 +106,9 @@ RESPONSES = pl.Schema(
 
 
 def response_kinds(rows: pl.DataFrame) -> pl.DataFrame:
-    """How the responses of each cell end, and its avg@k with and without those that were cut, from rows with `kind` and
-    `cut`: in schema RESPONSES, sorted by CELL. Problems all of whose responses were cut, under some seed of training,
-    are not in the latter. These are the hard ones, so it does not estimate what a larger budget would give."""
+    """Kinds of the responses of each cell, and its avg@k with and without those that were cut, from rows with `kind`
+    and `cut`: in schema RESPONSES, sorted by CELL. Problems of which a seed of training has only cut responses are not
+    in the latter. These are the hard ones, so it does not estimate accuracy at a larger budget."""
     return pl.DataFrame([_cell(cell) for cell in rows.partition_by(CELL)], schema=RESPONSES).sort(CELL, nulls_last=True)
 
 
@@ -139,22 +129,22 @@ def _cell(rows: pl.DataFrame) -> dict[str, object]:
 
 
 def thinking_spent(rows: pl.DataFrame) -> pl.DataFrame:
-    """What the thinking of every cell of a trajectory table went into; problems with a single sample are left out.
-    ValueError on a score that is missing or outside [0, 1].
+    """Thinking of every cell of a trajectory table by its use; problems with a single sample are left out. ValueError
+    on a score that is missing or outside [0, 1].
 
-    A row per ladder and rung. Columns: LADDER, think_budget (null: unlimited), responses (the strategy whose responses
-    the rung holds: the ladder's, or "unconstrained"), num_problems, num_trajectories; needed, overthinking, futile in
-    tokens per trajectory; starved, the share of trajectories; solved_within, the share of problems; and the 95 %
-    interval of each, as <name>_low and <name>_high. Sorted by LADDER and budget.
+    A row per ladder and rung. Columns: LADDER, think_budget (null: unlimited), responses (the strategy that sampled the
+    rung: the ladder's, or "unconstrained"), num_problems, num_trajectories; needed, overthinking, futile in tokens per
+    trajectory; starved, the share of trajectories; solved_within, the share of problems; and the 95 % interval of each,
+    as <name>_low and <name>_high. Sorted by LADDER and budget.
 
-    Many problems waste nothing and a few a whole thought, so tokens are taken as a share of the longest thought on the
+    Many problems waste nothing and a few all of a thought, so tokens are taken as a share of the longest thought on the
     rung, with the interval of a share (`mean_score`): where no problem wastes any, one of those not seen yet may.
     """
     rungs = _rungs(rows)
     best, here = pl.col("sufficient_budget"), pl.col("rung")
     needed = pl.min_horizontal("think_tokens", best)
     cut = forced_close() | (pl.col("think_finish") == ThinkFinish.LENGTH)
-    # Another seed of training gives another model, with a b* of its own.
+    # Another seed of training gives another model, with another b*.
     known = [*LADDER, *seed_keys(rungs), "problem", "half"]
     scores = rungs.group_by([*known, "rung"]).agg(enough=pl.col("score").mean() >= SUFFICIENT).sort("rung")
     from_here_on = pl.col("enough").reverse().cum_min().reverse()
@@ -187,7 +177,7 @@ def thinking_spent(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _rungs(rows: pl.DataFrame) -> pl.DataFrame:
     """The rows of every ladder, `rung` its budget in tokens or infinite, `half` that of their samples and `responses`
-    their own strategy; unconstrained rows once on each ladder."""
+    the strategy that sampled them; unconstrained rows once on each ladder."""
     check_scores(rows)
     rows = rows.with_columns(responses="strategy")
     limited = rows.filter(pl.col("strategy") != FREE)

@@ -1,8 +1,7 @@
-"""What stop rules are worth: against fixed budgets at equal cost, responses without a budget, and the best there is.
+"""Stop rules against fixed budgets at equal cost, responses without a budget, and the best of each sample.
 
-A rule is compared with the *mixture* of fixed budgets at equal cost: two neighbours on their concave hull, one drawn
-for each response. It can be had without a rule. The hull is the best of these rows, partly by luck, which is to the
-disadvantage of the rule.
+At equal cost a rule is compared with the *mixture* of two neighbours on the concave hull of fixed budgets, one picked
+at random for each response. That hull is the best of these rows, partly by luck, to the rule's disadvantage.
 """
 
 from __future__ import annotations
@@ -69,15 +68,15 @@ def outcomes(
     rho: float | None = None,
     latency: CostModel | None = None,
 ) -> pl.DataFrame:
-    """Every fixed budget and every rule, each with accuracy and cost; what it saves of a response without a budget, as
-    a share; its difference in accuracy from that; and of rules the `gain` over the mixture of fixed budgets at equal
-    cost. Differences are paired by problem, in [-1, 1]; the intervals of all rules' gains hold together, and so do
-    those of all differences. One row more, the oracle, ends each sample at the cheapest of its best answers.
+    """Every fixed budget and every rule, each with accuracy and cost; the share `saved` of a response without a budget;
+    the `difference` in accuracy from that; and the `gain` of rules over the mixture of fixed budgets at equal cost.
+    Differences are paired by problem, in [-1, 1]; the intervals of all rules' gains hold together, and so do those of
+    all differences. One row more, the oracle, ends each sample at the cheapest of its best answers.
 
     Columns in schema `OUTCOMES`, cheapest first: `budget` is null of rules and without a budget; `probes` is the mean
     number of those that are not the response; `stopped` the share of samples that a rule ended, and shares by reason.
     With `latency`, the seconds of work, `seconds` of a response whose thought waits for its probes, and
-    `seconds_beside` where it goes on meanwhile; then `wasted` tokens are drawn in vain on average.
+    `seconds_beside` where it goes on during them; then `wasted` tokens are sampled in vain on average.
     """
     scored, fixed = fixed_scores(thoughts), fixed_costs(thoughts, model)
     free, free_cost = thoughts.by_problem(scored[:, -1]), thoughts.by_problem(fixed[:, -1])
@@ -135,8 +134,8 @@ def best_rules(found: pl.DataFrame) -> pl.DataFrame:
 
 
 def mixture(thoughts: Thoughts, model: CostModel, cost: float) -> np.ndarray:
-    """Scores by sample of the mixture of fixed budgets that costs so much on average: on the concave hull of accuracy
-    over cost, by linear interpolation; at most its dearest, at least its cheapest."""
+    """Scores by sample of the mixture of fixed budgets with this mean cost: by linear interpolation on the concave hull
+    of accuracy over cost, between its cheapest and its dearest."""
     scores = fixed_scores(thoughts)
     costs = thoughts.by_problem(fixed_costs(thoughts, model)).mean(axis=(0, 1))
     corners = hull(costs, thoughts.by_problem(scores).mean(axis=(0, 1)))
@@ -161,7 +160,7 @@ def _slope(costs: np.ndarray, means: np.ndarray, first: int, second: int) -> flo
 
 
 def probe_price(thoughts: Thoughts, probes: Probes, model: CostModel) -> float:
-    """What a probe costs as measured, in rungs (ρ): its mean cost over that of the tokens between two rungs."""
+    """The measured cost of a probe in rungs (ρ): its mean cost over that of the tokens between two rungs."""
     asked = ~thoughts.closed
     if not asked.any():
         return float("nan")
@@ -170,10 +169,10 @@ def probe_price(thoughts: Thoughts, probes: Probes, model: CostModel) -> float:
 
 
 def fixed_costs(thoughts: Thoughts, model: CostModel) -> np.ndarray:
-    """Of each sample's row at each rung and without any limit, shape (samples, rungs + 1)."""
+    """Costs of each sample's row at each rung and without any limit, shape (samples, rungs + 1)."""
     return np.concatenate([thoughts.work[:, :-1], thoughts.free_work[:, None]], axis=1) @ np.array(model.prices)
 
 
 def fixed_scores(thoughts: Thoughts) -> np.ndarray:
-    """As `fixed_costs`."""
+    """Scores, in the shape of `fixed_costs`."""
     return np.column_stack([thoughts.scores[:, :-1], thoughts.free])

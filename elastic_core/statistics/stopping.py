@@ -1,9 +1,8 @@
-"""Stop rules held against a trajectory table, without drawing anything: a sample's thought is the same at all budgets,
-so its answer at every rung is known, and a rule is a fold over rows.
+"""Stop rules replayed on a trajectory table without sampling: a sample's thought is the same at all budgets, so its
+answer at every rung is known, and a rule is a fold over rows.
 
-Rungs are the limited budgets of `separate`; the last of a sample's answers is that without a limit (`FREE`), where a
-rule leads that never stops. What a rule costs are the row where it stops, and every probe before: its tokens sampled
-and forced, and what the engine reads again for it, and for the thought that goes on afterwards.
+Rungs are the limited budgets of `SERVED`; a sample's last answer is that without a limit (`FREE`). A rule costs the row
+where it stops, and every probe before: its sampled and forced tokens, and the tokens that the engine reads again.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ import numpy as np
 import polars as pl
 
 from elastic_core.rewards.reading import spelled
-from elastic_core.statistics.certificates import SERVED
 from elastic_core.statistics.cost import WORK
-from elastic_core.statistics.estimates import FREE, seed_keys
+from elastic_core.statistics.estimates import seed_keys
 from elastic_core.stop_rule import Stop, StopRule
+from elastic_core.strategies import FREE, SERVED
 from elastic_core.trajectory import ThinkFinish
 
-CHEAP = "budget_forcing"  # The strategy whose rows are probes of a rule that asks "Final Answer:".
+CHEAP = "budget_forcing"  # The strategy that samples probes after "Final Answer:".
 COLUMNS = (
     "benchmark", "problem", "sample", "strategy", "think_budget", "solution_budget", "prompt_tokens", "think_tokens",
     "forced_tokens", "solution_tokens", "think_finish", "answer", "score", "solution_logprob", *WORK,
@@ -163,7 +162,7 @@ def read_thoughts(rows: pl.DataFrame) -> Thoughts:
 
 
 def _complete(rows: pl.DataFrame, key: list[str], size: int) -> pl.DataFrame:
-    """The samples that have so many rows."""
+    """Samples with this number of rows."""
     return rows.group_by(key).len().filter(len=size).select(key)
 
 
@@ -191,9 +190,9 @@ def _probes(rows: pl.DataFrame, shape: tuple[int, int], number_of: dict[str | No
 
 @dataclass(frozen=True)
 class Folded:
-    """Where a rule ends each sample, as a column of `Thoughts.scores`; how many probes it drew that are not the
-    response; why it ended, as the place in `Stop`, -1 where the thought ended by itself or its limit did; and the
-    `WORK` of the probes that are not the response, shape (samples, 4)."""
+    """The end of each sample under a rule: its column of `Thoughts.scores`; the number of probes that are not the
+    response; the reason, as the place in `Stop`, -1 where the thought or its limit ended; and the `WORK` of those
+    probes, shape (samples, 4)."""
 
     column: np.ndarray
     num_probes: np.ndarray
@@ -247,7 +246,7 @@ def fold(thoughts: Thoughts, rule: StopRule, rho: float | None = None, limit: in
         stops = thinks & (agreed | sure | gave_up)
         reason[stops] = np.select([agreed, sure], [0, 1], 2)[stops]
         column[stops] = place
-        # The last probe of its own is the response, and in its row already.
+        # A last probe by `SERVED` is the response, and in its row already.
         paid = thinks & ~stops if rule.probe is None else thinks
         work = probes.work[:, place] if rho is None else np.array([0, 0, rho * (rung - previous), 0])
         probing += np.where(paid[:, None], work, 0)
@@ -257,7 +256,7 @@ def fold(thoughts: Thoughts, rule: StopRule, rho: float | None = None, limit: in
 
 
 def stopped_scores(thoughts: Thoughts, folded: Folded) -> np.ndarray:
-    """By sample."""
+    """Scores by sample, shape (samples,)."""
     return thoughts.scores[np.arange(thoughts.num_samples), folded.column]
 
 
@@ -268,8 +267,8 @@ def stopped_work(thoughts: Thoughts, folded: Folded) -> np.ndarray:
 
 
 def stopped_rows(thoughts: Thoughts, rule: StopRule) -> pl.DataFrame:
-    """What a rule makes of every sample, as rows of a cell: the samples' columns, strategy, think_budget (null: without
-    a limit), score and `WORK`."""
+    """Rows of the cell that a rule makes of the samples: their columns, strategy, think_budget (null: without a limit),
+    score and `WORK`."""
     folded = fold(thoughts, rule)
     work = stopped_work(thoughts, folded)
     return thoughts.samples.with_columns(

@@ -1,13 +1,10 @@
 """Which budget to set: one rule, whose result the report, the effort levels, the model card and the server read.
 
-Of the budgets of a model that a server keeps (`SERVED`), and its stop rules where there are any, it is the cheapest one
-
-- that is certified (`elastic_core.statistics.certificates`) to be at most a margin below the same model's responses
-  without a limit, which are limited seldom enough by the context to speak for unlimited thinking;
-- that is shown to save something, and to be better than guessing;
-- that no budget or model of the table is shown to beat by more than the margin.
-
-Where there is none the rule says which of these is missing (`Reason`), and nothing is advised.
+Of a model's budgets under `SERVED`, and its stop rules, it is the cheapest one that is certified
+(`elastic_core.statistics.certificates`) to be at most a margin below the model's responses without a limit, if the
+context cuts these seldom enough to speak for unlimited thinking; that is shown to save something and to be better than
+guessing; and that no budget or model of the table is shown to beat by more than the margin. Without one the rule gives
+the `Reason`, and nothing is advised.
 
 `problems` is the `problem_table` of a trajectory table by its cells (`with_looks`), with `score` in [0, 1] and the
 columns `WORK`.
@@ -25,10 +22,11 @@ import polars as pl
 
 from elastic_core.statistics.accuracy import mean_score, score_difference
 from elastic_core.statistics.budgets import comparable, differences_together
-from elastic_core.statistics.certificates import MARGIN, MARGINS, SERVABLE, SERVED, candidates, certificates
+from elastic_core.statistics.certificates import MARGIN, MARGINS, SERVABLE, candidates, certificates
 from elastic_core.statistics.cost import TOKENS, CostModel
-from elastic_core.statistics.estimates import FREE, ratio_of_means
+from elastic_core.statistics.estimates import ratio_of_means
 from elastic_core.statistics.intervals import LEVEL
+from elastic_core.strategies import FREE, SERVED
 from elastic_core.trajectory import CELL
 
 _PLACE = ["model", "benchmark"]

@@ -1,11 +1,12 @@
 """Decoding strategies by name. Adding one takes a file here and a line in STRATEGIES."""
 
 from contextlib import suppress
+from dataclasses import replace
 
 from elastic_core.stop_rule import ADAPTIVE, StopRule
 from elastic_core.strategies import budget_forcing, chat, reasonflux_zero, separate, single_pass
 from elastic_core.strategies.adaptive import adaptive
-from elastic_core.strategies.base import Completion, Decode, Finish, Generate, Sampling, Strategy, StrategyRun
+from elastic_core.strategies.base import Completion, Decode, Finish, Generate, Purpose, Sampling, Strategy, StrategyRun
 
 
 class _Strategies(dict[str, Strategy]):
@@ -25,18 +26,26 @@ class _Strategies(dict[str, Strategy]):
 
 STRATEGIES = _Strategies(
     {
-        "vanilla": single_pass.VANILLA,
-        "separate": separate.SEPARATE,
+        "vanilla": replace(single_pass.VANILLA, purpose=Purpose.BASELINE),
+        "separate": replace(separate.SEPARATE, purpose=Purpose.SERVED),
         "separate_native": separate.SEPARATE_NATIVE,
         "budget_forcing": budget_forcing.with_waits(0),
         **{f"budget_forcing_wait{n}": budget_forcing.with_waits(n) for n in (1, 2, 4, 6)},
         "l1_exact": single_pass.L1_EXACT,
         "l1_max": single_pass.L1_MAX,
-        "unconstrained": single_pass.UNCONSTRAINED,
+        "unconstrained": replace(single_pass.UNCONSTRAINED, purpose=Purpose.FREE),
         reasonflux_zero.REASONFLUX_ZERO: reasonflux_zero.WITHOUT_LIBRARY,
         ADAPTIVE: adaptive(),
         **{chat.STRATEGY.format(level): strategy for level, strategy in chat.EFFORTS.items()},
     }
 )
 
-__all__ = ["STRATEGIES", "Completion", "Decode", "Finish", "Generate", "Sampling", "Strategy", "StrategyRun"]
+SERVED, BASELINE, FREE = (
+    next(name for name, strategy in STRATEGIES.items() if strategy.purpose is purpose) for purpose in Purpose
+)
+"""Names of the strategies with each `Purpose`."""
+
+__all__ = [
+    "BASELINE", "FREE", "SERVED", "STRATEGIES", "Completion", "Decode", "Finish", "Generate", "Purpose", "Sampling",
+    "Strategy", "StrategyRun",
+]  # fmt: skip

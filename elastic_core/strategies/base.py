@@ -68,6 +68,14 @@ AnswerOf = Callable[[Trajectory], str | None]
 """Reads the answer of a response; None where there is none."""
 
 
+class Purpose(StrEnum):
+    """The part that one strategy plays for reports and servers."""
+
+    SERVED = "served"  # servers keep its budgets; models are compared, and budgets advised, under it
+    BASELINE = "baseline"  # other strategies are compared with it
+    FREE = "free"  # responses without a budget, the reference for what a budget costs
+
+
 @dataclass(frozen=True)
 class Strategy:
     """One way of spending a budget.
@@ -86,6 +94,7 @@ class Strategy:
             the solver's tokens, and not the tokens that were drawn.
         max_forced_tokens: most tokens that it writes itself; they need room in the context in addition to the budget.
         reads: of a strategy that decides by answers its coroutine, from what reads them.
+        purpose: its part in reports and servers, if any; no two strategies have the same.
         rules: conditions on the counts of its rows, checked before a row is stored, and when a report reads the table.
     """
 
@@ -99,6 +108,7 @@ class Strategy:
     translates: bool = False
     max_forced_tokens: Callable[[Markers], int] = lambda markers: 0
     reads: Callable[[AnswerOf], Decode] | None = None
+    purpose: Purpose | None = None
     rules: Rules = field(default_factory=dict, compare=False)  # Expressions have no truth value, nor a hash.
 
     def reading(self, answer_of: AnswerOf) -> Strategy:

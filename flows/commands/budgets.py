@@ -12,9 +12,8 @@ from rich.table import Table
 from elastic_core.errors import UserError, nearest
 from elastic_core.serving.choice import Choice
 from elastic_core.serving.levels import EFFORTS, Gain, Levels
-from elastic_core.statistics.certificates import SERVED
-from elastic_core.statistics.estimates import FREE
 from elastic_core.statistics.which_budget import Reason
+from elastic_core.strategies import FREE, SERVED
 from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import KEY
 from reports.summary import TRAINED

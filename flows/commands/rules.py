@@ -12,12 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from elastic_core.errors import UserError
-from elastic_core.statistics.certificates import SERVED
 from elastic_core.statistics.cost import CostModel
-from elastic_core.statistics.estimates import FREE
 from elastic_core.statistics.stop_frontier import BUDGETED, ORACLE, RULED, best_rules, outcomes, probe_price, rules_of
 from elastic_core.statistics.stopping import CHEAP, COLUMNS, Thoughts, read_thoughts
 from elastic_core.stop_rule import StopRule
+from elastic_core.strategies import FREE, SERVED
 from flows.commands.budgets import rows_of_model
 from reports.wording import with_bounds
 

@@ -1,6 +1,7 @@
-"""What the figures share: files, panels, and how a line of cells is drawn. Each is drawn from a small frame, which is
-saved beside it. Colour is the model, mark and line the strategy, in every figure. Bytes depend on the data and on
-matplotlib's version only.
+"""Files, panels, and lines of cells, shared by all figures.
+
+Each is drawn from a small frame, which is saved as CSV. Colour is the model, mark and line the strategy, in every
+figure. Bytes depend on the data and on matplotlib's version only.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from elastic_core.statistics.estimates import FREE
+from elastic_core.strategies import BASELINE, FREE, SERVED
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.system.files import replacing, write_csv
 from reports.content import ReportFigure
-from reports.summary import BASE, SEPARATE, TRAINED, VANILLA, partial
-from reports.wording import limit, plain, sampled
+from reports.summary import BASE, TRAINED, partial
+from reports.wording import captioned, limit, plain, sampled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,30 +31,22 @@ Colour = str | tuple[float, float, float]
 
 INK = "#333333"
 
-BAND = "Bands and bars: 95 % intervals, clustered by problem (Clopper-Pearson at the effective sample size)."
 TOKENS_LABEL = "mean tokens sampled, thinking + solution"
-TOKENS_AXIS = (
-    "x-axis: tokens that the model sampled in a response, thinking + solution, mean over problems; tokens that the "
-    "pipeline wrote into a response are not counted."
-)
-BUDGET_AXIS = "x-axis: the thinking budget t, the most tokens that the thinking may sample; budgets are evenly spaced."
-"""What the axis below a figure counts, for its caption."""
-VANILLA_MAY = " Vanilla may think t + s tokens, as it is cut after t + s in all."
-MAX_ACROSS = 4  # Most panels beside each other.
+MAX_ACROSS = 4  # Most panels in a row.
 MAX_MODELS = 3  # Of more models, only separate budgeting is drawn, and responses without a budget.
 PARTIAL = "Hollow marks: cells with fewer trajectories than the fullest cell of their benchmark."
 
 COLOURS = {BASE: "C0", TRAINED: "C1"}
 NUM_COLOURS = 10  # In the style file.
-LEAST_CONTRAST = 3.0  # Of a line or a mark against what it stands on (WCAG 2.2, 1.4.11).
+LEAST_CONTRAST = 3.0  # Of a line or a mark against its background (WCAG 2.2, 1.4.11).
 
 RGB = Sequence[float]
 WHITE = (1.0, 1.0, 1.0)
 
 
 class Style(NamedTuple):
-    """How a strategy is drawn: its line, its marker and that one's size beside the others', and how far the model's
-    colour is mixed with white, as far as it stays visible (`tinted`), so that lines of one model differ."""
+    """How a strategy is drawn: its line, its marker and that one's relative size, and the share of white in the model's
+    colour, as far as it stays visible (`tinted`), so that lines of one model differ."""
 
     line: str
     marker: str
@@ -62,9 +55,9 @@ class Style(NamedTuple):
 
 
 STYLES = {
-    SEPARATE: Style("-", "o"),
+    SERVED: Style("-", "o"),
     "budget_forcing": Style("--", "s", 0.25),
-    VANILLA: Style(":", "^", 0.45),
+    BASELINE: Style(":", "^", 0.45),
     REASONFLUX_ZERO: Style("-.", "D", 0.15),
     FREE: Style("-", "*", size=2.2),
 }
@@ -80,8 +73,8 @@ def model_colours(models: Iterable[str]) -> dict[str, str]:
 
 
 def strategy_styles(strategies: Iterable[str]) -> dict[str, Style]:
-    """The style of each strategy of a report: its own for `STYLES`, then by place among the others. None shares its
-    mark with another, as long as there are marks."""
+    """The style of each strategy of a report: from `STYLES`, then by place among the others. None shares its mark with
+    another, as long as there are marks."""
     others = enumerate(sorted(set(strategies) - STYLES.keys()))
     made = {name: Style(_LINES[i % len(_LINES)], _MARKERS[i % len(_MARKERS)], 0.1 * (i % 5)) for i, name in others}
     return STYLES | made
@@ -99,8 +92,8 @@ def _luminance(colour: RGB) -> float:
 
 
 def tinted(colour: RGB, white: float) -> tuple[float, float, float]:
-    """A colour mixed with so much white, or with as much as leaves it visible on white; one that is too light as it
-    is is darkened until it is seen."""
+    """A colour mixed with white, as far as it stays visible on white; one that is too light is darkened until it is
+    seen."""
     shares = [white * step / 20 for step in range(20, -1, -1)]
     mixed = [tuple(each + (1 - each) * share for each in colour) for share in shares]
     mixed += [tuple(each * (1 - step / 20) for each in colour) for step in range(1, 20)]
@@ -116,17 +109,17 @@ class Sheet(NamedTuple):
     styles: dict[str, Style] = STYLES
 
 
-def figure_files(sheet: Sheet, name: str, title: str, caption: str) -> ReportFigure:
-    """Where a figure will lie."""
+def figure_files(sheet: Sheet, name: str, **words: Any) -> ReportFigure:
+    """A figure and its files, with the title and caption of `captioned`."""
     png, svg, data = (sheet.directory / f"{name}.{suffix}" for suffix in ("png", "svg", "csv"))
-    return ReportFigure(name, title, caption, png, svg, data)
+    return ReportFigure(name, *captioned("figures", name, **words), png, svg, data)
 
 
 @contextmanager
 def figure_of(
     num_panels: int, across: int, target: ReportFigure, data: pl.DataFrame, sharey: bool = True
 ) -> Iterator[tuple[Figure, list[Axes]]]:
-    """A figure and its panels, so many beside each other; written as PNG, SVG and data when the block ends."""
+    """A figure and its panels, in rows of `across`; written as PNG, SVG and data when the block ends."""
     # Without pyplot: it imports slowly, and keeps a backend and every figure in global state.
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -177,12 +170,12 @@ def panels_of(
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                 legend.setdefault(label, handle)
         legend = dict(sorted(legend.items(), key=lambda entry: entry[0].endswith(FREE)))
-        # Columns fill first: as many as there are models, and one for the stars, puts each model in its own.
+        # Columns fill first: as many as there are models, and one for the stars, gives each model a column.
         legend_below(figure, legend, target.caption, num_models + any(label.endswith(FREE) for label in legend))
 
 
 def legend_below(figure: Figure, entries: dict[str, Any], note: str, num_columns: int) -> None:
-    """Label → handle, and the note that says what the marks mean, below all panels: the figure grows by them."""
+    """Put label → handle, and the note that explains the marks, below all panels: the figure grows by them."""
     width = figure.get_figwidth()
     title = textwrap.fill(note, int(13 * width))
     widest = 0.7 + 0.085 * max(map(len, entries))  # inches, by the style's size of letters
@@ -194,9 +187,9 @@ def legend_below(figure: Figure, entries: dict[str, Any], note: str, num_columns
 
 
 def distinct(cells: pl.DataFrame) -> tuple[pl.DataFrame, str]:
-    """The cells that one panel can show apart, and what the caption says of the others."""
-    shown = cells.filter(pl.col("strategy").is_in(["separate", FREE]))
-    if cells["model"].n_unique() <= MAX_MODELS or shown.height == cells.height or "separate" not in cells["strategy"]:
+    """The cells that one panel can show apart, and the sentence on the others for the caption."""
+    shown = cells.filter(pl.col("strategy").is_in([SERVED, FREE]))
+    if cells["model"].n_unique() <= MAX_MODELS or shown.height == cells.height or SERVED not in cells["strategy"]:
         return cells, ""
     return shown, " With so many models only separate budgeting is drawn; the tables have every strategy."
 
@@ -212,8 +205,8 @@ class Line(NamedTuple):
 
 
 def lines_of(cells: pl.DataFrame, sheet: Sheet) -> list[Line]:
-    """Every line of a table in the legend's order, its cells in the order they have. To be called within the block of a
-    figure, whose style says what a colour's name means."""
+    """Every line of a table in the legend's order, its cells in the order they have. Call it within the block of a
+    figure: its style defines the names of colours."""
     from matplotlib.colors import to_rgb
 
     found = []
@@ -264,7 +257,7 @@ def _interval(axes: Axes, cell: dict[str, Any], colour: Colour) -> None:
 
 
 def distances(cells: pl.DataFrame, mean: str, low: str, high: str) -> np.ndarray:
-    """Of an interval's ends from its mean, shape (2, cells), as error bars are given."""
+    """Distances of an interval's ends from its mean, shape (2, cells), as error bars are given."""
     return np.stack([cells[mean] - cells[low], cells[high] - cells[mean]])
 
 
@@ -312,7 +305,7 @@ def ladder_of(cells: pl.DataFrame) -> list[int | None]:
 
 
 def place_on(ladder: Sequence[int | None]) -> pl.Expr:
-    """Where a cell's thinking budget stands on `budget_axis`."""
+    """The place of a cell's thinking budget on `budget_axis`."""
     limited = {t: i for i, t in enumerate(ladder) if t is not None}
     return pl.col("think_budget").replace_strict(limited, default=len(limited), return_dtype=pl.Float64)
 

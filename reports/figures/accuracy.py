@@ -1,4 +1,5 @@
-"""Accuracy over tokens spent, over thinking budgets (Elastic Reasoning, Figures 1, 4 to 6), over forced thoughts."""
+"""Accuracy over tokens spent, over thinking budgets (Elastic Reasoning, Figures 1, 4 to 6), over forced thoughts, over
+cost."""
 
 from __future__ import annotations
 
@@ -10,19 +11,22 @@ import numpy as np
 import polars as pl
 
 from elastic_core.budget import Budget
-from elastic_core.statistics.estimates import FREE, by_seed
+from elastic_core.statistics.estimates import by_seed
+from elastic_core.statistics.stop_frontier import BUDGETED, ORACLE, best_rules, hull
 from elastic_core.statistics.which_budget import NonInferiority
+from elastic_core.strategies import BASELINE, FREE, SERVED
 from elastic_core.trajectory import BUDGET, CELL
 from reports import figures as plot
 from reports.content import ReportFigure, Training
 from reports.summary import TRAINED, is_partial
 from reports.tables import ACCURACY, sources
-from reports.wording import budget_text
+from reports.wording import budget_text, texts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DRAWN = [*CELL, "num_problems", "num_samples", "num_trajectories", *plot.ACCURACY]
+_POINTS = 200  # Of a line that is straight in cost, on an axis that is not.
 _PUBLISHED_MARKS = ("x", "+", "1", "2", "3", "4", "|", "_")  # Thin ones, apart from those of the strategies.
 
 
@@ -34,12 +38,9 @@ def accuracy_vs_tokens(
     summary, left_out = plot.distinct(summary)
     ringed = summary.filter(_trained_at(trained_budget))
     theirs = published.filter(pl.col("tokens").is_not_null(), pl.col("metric").is_in(ACCURACY))
-    caption = f"{_caption(summary)} {plot.TOKENS_AXIS}{left_out}"
-    if not ringed.is_empty():
-        caption += f" Ring: the budget of the training, {trained_budget}."
-    if not theirs.is_empty():
-        caption += f" Grey: published numbers, not measured here ({sources(theirs)})."
-    target = plot.figure_files(sheet, "accuracy_vs_tokens", "Accuracy over tokens spent", caption)
+    words = {"cells": _caption(summary), "left_out": left_out, "sources": sources(theirs)}
+    words["budget"] = "" if ringed.is_empty() else str(trained_budget)
+    target = plot.figure_files(sheet, "accuracy_vs_tokens", **words)
     columns = _drawn(summary, "tokens_mean")
     ours = summary.select(*columns, "tokens_mean", "tokens_mean_low", "tokens_mean_high", source=pl.lit("measured"))
     beside = theirs.select(
@@ -74,13 +75,9 @@ def accuracy_vs_budget(summary: pl.DataFrame, sheet: plot.Sheet, trained_budget:
     """avg@k over the thinking budget t, evenly spaced, so that models are compared at equal budgets."""
     summary, left_out = plot.distinct(summary)
     ladder = plot.ladder_of(summary)
-    star = None if trained_budget is None else trained_budget.think
-    caption = f"{_caption(summary)} {plot.BUDGET_AXIS}{left_out}"
-    if "vanilla" in summary["strategy"]:
-        caption += plot.VANILLA_MAY
-    if star is not None and star in ladder:
-        caption += f" Dotted line: t* = {star}, the thinking budget of the training."
-    target = plot.figure_files(sheet, "accuracy_vs_budget", "Accuracy by thinking budget", caption)
+    star = trained_budget.think if trained_budget is not None and trained_budget.think in ladder else None
+    words = {"cells": _caption(summary), "left_out": left_out, "vanilla": BASELINE in summary["strategy"], "star": star}
+    target = plot.figure_files(sheet, "accuracy_vs_budget", **words)
     _draw_by_budget(summary, target, sheet, star)
     return target
 
@@ -92,12 +89,11 @@ def training_ablation(
     two trained models were measured so."""
     trained = [model for model in trainings if model in summary["model"]]
     single = ~pl.col("model").str.contains(">", literal=True)
-    cells = summary.filter(single, pl.col("strategy").is_in(["separate", FREE]))
-    if len(set(trained) & set(cells.filter(strategy="separate")["model"])) < 2:
+    cells = summary.filter(single, pl.col("strategy").is_in([SERVED, FREE]))
+    if len(set(trained) & set(cells.filter(strategy=SERVED)["model"])) < 2:
         return None
     trained_under = ", ".join(f"{model} under {trainings[model].shown}" for model in sorted(trained))
-    caption = f"{_caption(cells)} {plot.BUDGET_AXIS} Separate budgeting. Trained: {trained_under}."
-    target = plot.figure_files(sheet, "training_ablation", "Training budgets side by side", caption)
+    target = plot.figure_files(sheet, "training_ablation", cells=_caption(cells), trained_under=trained_under)
     _draw_by_budget(cells, target, sheet, None)
     return target
 
@@ -109,11 +105,7 @@ def forced_vs_accuracy(summary: pl.DataFrame, sheet: plot.Sheet) -> ReportFigure
     cells, left_out = plot.distinct(summary.filter(closing, pl.col("think_budget").is_not_null()))
     if cells.is_empty():
         return None
-    caption = (
-        f"{plot.BAND} x-axis: the share of responses whose think-end the pipeline wrote, because the budget was spent "
-        f"or the model stopped inside its thought. A line goes from the smallest budget to the largest.{left_out}"
-    )
-    target = plot.figure_files(sheet, "forced_vs_accuracy", "Accuracy over the share of forced thoughts", caption)
+    target = plot.figure_files(sheet, "forced_vs_accuracy", left_out=left_out)
     x = ("forced_fraction", "forced_fraction_low", "forced_fraction_high")
     data = cells.select(*CELL, "num_problems", "num_samples", *x, *plot.ACCURACY)
     with plot.panels_of(cells, target, data) as (panels, _):
@@ -132,15 +124,8 @@ def pareto_frontier(priced: pl.DataFrame, advised: pl.DataFrame, sheet: plot.She
     of `advised_budgets` whose test holds are marked. None of a single cell."""
     if priced.height < 2:
         return None
-    caption = (
-        f"x-axis: {unit}, mean per response. Line and bars: the frontier, that is the cells, of any model and "
-        "strategy, that no other cell beats in both accuracy and cost as measured, with 95 % intervals of both. Other "
-        "cells are faint."
-    )
     holds = advised.filter(verdict=NonInferiority.CERTIFIED)
-    if not holds.is_empty():
-        caption += " Ring: the budget that is advised for a model."
-    target = plot.figure_files(sheet, "pareto_frontier", "Accuracy and cost: the frontier", caption)
+    target = plot.figure_files(sheet, "pareto_frontier", unit=unit, advised=not holds.is_empty())
     values = ["cost", "cost_low", "cost_high", "avg_at_k", "ci_low", "ci_high", "num_problems", "num_samples"]
     with plot.panels_of(priced, target, priced.select(*CELL, *values, "frontier")) as (panels, _):
         for axes, cells in panels:
@@ -163,6 +148,38 @@ def pareto_frontier(priced: pl.DataFrame, advised: pl.DataFrame, sheet: plot.She
     return target
 
 
+def stop_frontier(found: pl.DataFrame, sheet: plot.Sheet, unit: str) -> ReportFigure | None:
+    """The frontier of fixed budgets and that of stop rules (`elastic_core.statistics.stop_frontier.outcomes`), with
+    model and benchmark, a panel per benchmark. None where no rule can be tried."""
+    if found.is_empty():
+        return None
+    target = plot.figure_files(sheet, "stop_rules", unit=unit)
+    with plot.panels_of(found, target, found) as (panels, _):
+        for axes, part in panels:
+            colour = sheet.colours[part["model"][0]]
+            fixed, rules, best = part.filter(kind=BUDGETED), best_rules(part), part.filter(kind=ORACLE)
+            limited = fixed.filter(pl.col("budget").is_not_null())
+            free = fixed.filter(pl.col("budget").is_null())
+            axes.plot(fixed["cost"], 100 * fixed["accuracy"], "-", c=colour, lw=1.2)
+            axes.plot(limited["cost"], 100 * limited["accuracy"], "o", ms=4, c=colour, label="fixed budgets")
+            axes.plot(free["cost"], 100 * free["accuracy"], "*", ms=11, c=colour, label="no budget")
+            costs, means = fixed["cost"].to_numpy(), fixed["accuracy"].to_numpy()
+            corners = hull(costs, means)
+            between = np.linspace(costs[corners[0]], costs[corners[-1]], _POINTS)
+            mixed = np.interp(between, costs[corners], means[corners])
+            axes.plot(between, 100 * mixed, "--", c=colour, lw=1, label="their mixtures")
+            bars = plot.distances(rules, "gain", "gain_low", "gain_high")
+            axes.errorbar(
+                rules["cost"], 100 * rules["accuracy"], 100 * bars, fmt="D", ms=4, c=plot.INK, lw=0.9,
+                label="stop rules",
+            )  # fmt: skip
+            axes.plot(best["cost"], 100 * best["accuracy"], "x", ms=7, c=plot.INK, label="best of each sample")
+            plot.log2_axis(axes, min(part["cost"]), max(part["cost"]))
+            axes.set_xlabel(f"{unit}, mean per response")
+            plot.accuracy_axis(axes)
+    return target
+
+
 def _draw_by_budget(cells: pl.DataFrame, target: ReportFigure, sheet: plot.Sheet, star: int | None) -> None:
     ladder = plot.ladder_of(cells)
     place = plot.place_on(ladder)
@@ -171,9 +188,9 @@ def _draw_by_budget(cells: pl.DataFrame, target: ReportFigure, sheet: plot.Sheet
         for axes, part in panels:
             _draw_seeds(axes, part, place, sheet)
             plot.draw_lines(axes, part, place, sheet)
-            # Beside each other, because models without a budget tend to be equally good.
+            # Next to each other, because models without a budget tend to be equally good.
             plot.draw_free(axes, part, place + 0.5 * (pl.col("model").rank("dense") - 1) / spread - 0.25, sheet)
-            if star is not None and star in ladder:
+            if star is not None:
                 axes.axvline(ladder.index(star), color=plot.INK, lw=1.2, ls=":", zorder=0)
             plot.budget_axis(axes, ladder)
             plot.accuracy_axis(axes)
@@ -184,11 +201,11 @@ def _caption(summary: pl.DataFrame) -> str:
     several = summary.filter(pl.col("num_seeds") > 1).select("model", "num_seeds").unique().sort("model").rows()
     listed = ", ".join(f"{model}: {n}" for model, n in several)
     seeds = f" Faint lines: single seeds of training ({listed}); the intervals include their spread." if several else ""
-    return f"{plot.BAND}{seeds}{partial}"
+    return texts("shared")["band"] + seeds + partial
 
 
 def _drawn(summary: pl.DataFrame, *further: str) -> list[Any]:
-    """The columns of the cells' data, and each seed's own values as text where there are several seeds."""
+    """The columns of the cells' data, and each seed's values as text where there are several seeds."""
     if summary["num_seeds"].max() == 1:
         return DRAWN
     lists = [
@@ -199,8 +216,8 @@ def _drawn(summary: pl.DataFrame, *further: str) -> list[Any]:
 
 
 def _draw_seeds(axes: Axes, cells: pl.DataFrame, x: pl.Expr, sheet: plot.Sheet, of_seed: pl.Expr | None = None) -> None:
-    """A faint line for each seed of a model that was trained with several; `of_seed` is the list of their places where
-    each seed has an x of its own."""
+    """A faint line for each seed of a model that was trained with several; `of_seed` is the list of their x where seeds
+    differ in it."""
     scores = pl.col(by_seed("avg_at_k"))
     several = cells.filter(pl.col("num_seeds") > 1, pl.col("strategy") != FREE).with_columns(x=x)
     for line in plot.lines_of(several.sort("x"), sheet):
@@ -214,5 +231,5 @@ def _trained_at(budget: Budget | None) -> pl.Expr:
     """Whether a cell is the trained model's under the budget that it was trained at."""
     if budget is None:
         return pl.lit(False)
-    cell = ("model", TRAINED), ("strategy", "separate"), *zip(BUDGET, (budget.think, budget.solution), strict=True)
+    cell = ("model", TRAINED), ("strategy", SERVED), *zip(BUDGET, (budget.think, budget.solution), strict=True)
     return pl.all_horizontal(pl.col(name).eq_missing(pl.lit(value)) for name, value in cell)

@@ -1,16 +1,14 @@
-"""Paired differences between models and between strategies, and what the next tokens buy."""
+"""Paired differences between models and between strategies, and the gain of the next tokens."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from elastic_core.statistics.estimates import FREE
+from elastic_core.strategies import BASELINE, FREE
 from reports import figures as plot
 from reports.content import ReportFigure
-from reports.summary import VANILLA
-from reports.tables.comparisons import EQUAL_TOKENS
 from reports.wording import plain
 
 if TYPE_CHECKING:
@@ -23,27 +21,21 @@ _FRAME = 5  # Of marginal gains, in sizes of the median one.
 
 def paired(differences: pl.DataFrame, sheet: plot.Sheet, between: str, baseline: str) -> ReportFigure | None:
     """Models against `baseline` under the same strategy, or strategies of the same model, at equal budget
-    (`paired_differences` between "model" or "strategy"). None when there is no pair."""
+    (`paired_differences` between "model" or "strategy"). None without a pair."""
     pairs = differences.filter(first=baseline).rename({"second": between})
     if pairs.is_empty():
         return None
     if between == "model":
         pairs, left_out = plot.distinct(pairs)
-        title = f"Paired difference from {baseline}, at equal strategy and budget"
+        words: dict[str, Any] = {"left_out": left_out}
     else:
-        of_vanilla = f'{plot.VANILLA_MAY} For what was spent see the table "{EQUAL_TOKENS}".'
-        left_out = of_vanilla if VANILLA in {baseline, *pairs["strategy"]} else ""
-        title = f"Paired difference from {plain(baseline)}, of the same model at equal budget"
-    caption = (
-        "Bars: 95 % t-intervals of the problems' differences, over the problems that both have. Above 0 is better than "
-        f"{plain(baseline)}. {plot.BUDGET_AXIS}{left_out}"
-    )
-    target = plot.figure_files(sheet, f"{between}_differences", title, caption)
+        words = {"vanilla": BASELINE in {baseline, *pairs["strategy"]}}
+    target = plot.figure_files(sheet, f"{between}_differences", baseline=plain(baseline), **words)
     ladder = plot.ladder_of(pairs)
     with plot.panels_of(pairs, target, pairs) as (panels, _):
         lines = plot.lines_of(pairs.sort("think_budget", nulls_last=True), sheet)
-        # How far each line stands from the middle of its budget's place, by label: beside each other, so that intervals
-        # do not hide each other. Those without a budget have a place of their own.
+        # How far each line stands from the middle of its budget's place, by label: side by side, so that intervals
+        # do not hide each other. Those without a budget stand alone.
         shifts: dict[str, float] = {}
         for free in (True, False):
             labels = [line.label for line in lines if (line.strategy == FREE) == free]
@@ -77,19 +69,11 @@ def marginal(gains: pl.DataFrame, sheet: plot.Sheet) -> ReportFigure | None:
     sizes = bounded.filter(pl.col("gain") != 0)["gain"].abs()
     reach = _FRAME * float(sizes.median() if len(sizes) else 0.01)  # type: ignore[arg-type]
     beyond = int((bounded["gain"].abs() > reach).sum())
-    caption = (
-        "A point is the gain between two neighbouring budgets, drawn at the mean of their tokens. Bars: 95 % "
-        f"intervals, problems resampled. {plot.TOKENS_AXIS} Left out: {drawn.height - bounded.height} of "
-        f"{drawn.height} pairs, whose tokens grow by less than {100 * MIN_GROWTH:.0f} %, so that the gain is divided "
-        f"by nearly nothing, or whose interval is unbounded; the table has them. The frame is at most {_FRAME} times "
-        f"the median size of a gain, ±{100 * reach:.3g}; bars are cut there."
-    )
-    if beyond:
-        caption += f" Triangles at its edge stand for {beyond} gains beyond it, with their numbers."
-    caption += left_out
+    words = {"omitted": f"{drawn.height - bounded.height} of {drawn.height}", "growth": f"{100 * MIN_GROWTH:.0f}"}
+    words |= {"frame": str(_FRAME), "reach": f"{100 * reach:.3g}", "left_out": left_out}
     lowest, highest = min(0.0, *bounded["low"]), max(0.0, *bounded["high"])
     frame = 105 * max(-reach, lowest), 105 * min(reach, highest)
-    target = plot.figure_files(sheet, "marginal_accuracy", "Accuracy bought by 100 tokens more", caption)
+    target = plot.figure_files(sheet, "marginal_accuracy", beyond=beyond, **words)
     middle = pl.mean_horizontal("tokens", "next_tokens")
     with plot.panels_of(bounded, target, bounded) as (panels, _):
         for axes, part in panels:

@@ -1,4 +1,4 @@
-"""Where tokens go: to which phase (Elastic Reasoning, Figure 7), into what thinking, how much of it a problem needs."""
+"""Tokens by phase (Elastic Reasoning, Figure 7), by use of the thinking, and by need of the problems."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from elastic_core.statistics.estimates import FREE
+from elastic_core.strategies import FREE
 from reports import figures as plot
 from reports.content import ReportFigure
 from reports.wording import limit, plain
@@ -45,11 +45,7 @@ def tokens_by_phase(rows: pl.DataFrame, sheet: plot.Sheet, strategy: str) -> Rep
         .sort("benchmark", "model", "think_budget", nulls_last=True)
     )
     budgets = plot.ladder_of(data)
-    caption = (
-        "Boxes: quartiles and median of sampled tokens; whiskers: 5th to 95th percentile; no intervals. "
-        f"{plot.BUDGET_AXIS} Below each t: the mean number of tokens that the pipeline wrote into a response."
-    )
-    target = plot.figure_files(sheet, "tokens_by_phase", f"Tokens by phase ({plain(strategy)})", caption)
+    target = plot.figure_files(sheet, "tokens_by_phase", strategy=plain(strategy))
     with plot.panels_of(data, target, data, sheet) as (panels, legend):
         for axes, cells in panels:
             legend.update(_phase_boxes(axes, cells, budgets))
@@ -64,12 +60,7 @@ def thinking_spent(spent: pl.DataFrame, sheet: plot.Sheet, strategy: str) -> Rep
     data = spent.filter(strategy=strategy)
     if data.is_empty():
         return None
-    caption = (
-        "Thinking tokens are needed up to b*, the budget from which on their problem is solved; past b* they are "
-        "overthinking; on problems that no budget solves they are futile. Bars: 95 % t-intervals of each part's mean "
-        f"over problems. {plot.BUDGET_AXIS} At the top: starved, the share of thoughts that were cut below b*."
-    )
-    target = plot.figure_files(sheet, "thinking_spent", f"Where the thinking goes ({plain(strategy)})", caption)
+    target = plot.figure_files(sheet, "thinking_spent", strategy=plain(strategy))
     # Ladders of several solution budgets would stand on each other: the largest is shown.
     largest = pl.col("solution_budget").max().over("benchmark", "model")
     data = data.filter(pl.col("solution_budget").eq_missing(largest))
@@ -102,13 +93,7 @@ def sufficient_budgets(spent: pl.DataFrame, sheet: plot.Sheet) -> ReportFigure |
     if spent.is_empty():
         return None
     spent, left_out = plot.distinct(spent)
-    caption = (
-        f"{plot.BAND} {plot.BUDGET_AXIS} A budget suffices if at least half of a problem's samples are right. A "
-        "problem is solved within t if t and every larger budget suffice for one half of its samples, and t for the "
-        "other half too. So bad luck makes the share too small more often than good luck makes it too large. ∞: "
-        f"unconstrained.{left_out}"
-    )
-    target = plot.figure_files(sheet, "sufficient_budgets", "Problems solved within a thinking budget", caption)
+    target = plot.figure_files(sheet, "sufficient_budgets", left_out=left_out)
     ladder = plot.ladder_of(spent)
     columns = ["solved_within", "solved_within_low", "solved_within_high", "num_problems"]
     data = spent.select("model", "benchmark", "strategy", "solution_budget", "think_budget", "responses", *columns)
@@ -127,7 +112,8 @@ def sufficient_budgets(spent: pl.DataFrame, sheet: plot.Sheet) -> ReportFigure |
 
 
 def _by_responses(spent: pl.DataFrame) -> pl.DataFrame:
-    """A figure's data, each rung under the strategy and budget of its own responses, `ladder` the one it stands on."""
+    """A figure's data with the strategy and budget of each rung's responses; `ladder` is the strategy whose line it is
+    on."""
     free = pl.col("responses") == FREE
     return spent.with_columns(
         ladder="strategy", strategy="responses", solution_budget=pl.when(~free).then("solution_budget")

@@ -39,13 +39,8 @@ def training_curves(trainings: Mapping[str, Training], sheet: plot.Sheet) -> Rep
     steps = data["step"].unique().sort().to_list()
     counts = data.group_by("model", maintain_order=True).agg(pl.col("seed").n_unique()).filter(pl.col("seed") > 1)
     several = ", ".join(f"{model}: {count}" for model, count in counts.iter_rows())
-    seeds = f" With several seeds ({several}) thin lines are single seeds, and bold ones their mean." if several else ""
-    caption = (
-        f"{sum(step > 0 for step in steps)} steps. x-axis: training steps, each of a batch of rollouts. Thin lines: "
-        f"the mean of one batch; bold lines: the centred mean of {SMOOTHING_STEPS} steps. There are no intervals, "
-        f"because batches differ in their problems.{seeds}{_validated(data, trainings)}"
-    )
-    target = plot.figure_files(sheet, "training_curves", "Training under the budget", caption)
+    words = {"smoothing": SMOOTHING_STEPS, "seeds": several, "validated": _validated(data, trainings)}
+    target = plot.figure_files(sheet, "training_curves", steps=sum(step > 0 for step in steps), **words)
     panels = data["panel"].unique(maintain_order=True).to_list()
     with plot.figure_of(len(panels), min(len(panels), 2), target, data, sharey=False) as (figure, places):
         for axes, panel in zip(places, panels, strict=True):
@@ -71,12 +66,12 @@ def training_curves(trainings: Mapping[str, Training], sheet: plot.Sheet) -> Rep
         phases = [name for name in ("response", "thinking", "solution") if name in data["series"]]
         legend = {model: Line2D([], [], color=sheet.colours[model], lw=2) for model in models}
         legend |= {phase: Line2D([], [], color=plot.INK, ls=STYLES[phase]) for phase in phases}
-        plot.legend_below(figure, legend, caption, num_columns=6)
+        plot.legend_below(figure, legend, target.caption, num_columns=6)
     return target
 
 
 def _validated(data: pl.DataFrame, trainings: Mapping[str, Training]) -> str:
-    """What the dots are, and how many they rest on, for the caption."""
+    """The sentence of the caption on the dots: data sets, problems and samples."""
     dots = data.filter(series="validation")
     if dots.is_empty():
         return ""
@@ -93,7 +88,7 @@ def _validated(data: pl.DataFrame, trainings: Mapping[str, Training]) -> str:
 
 
 def _smooth(points: pl.DataFrame, window: int) -> pl.DataFrame:
-    """The centred mean over so many steps."""
+    """The centred mean over a window of steps."""
     return points.with_columns(pl.col("value").rolling_mean(window, min_samples=1, center=True))
 
 

@@ -1,7 +1,8 @@
 """The report as one HTML file with everything in it, a reader of the trajectories included; and as Markdown, with its
-figures and longer tables in files beside it.
+figures and longer tables in files.
 
-The page holds all trajectories of a small table, and whole problems of a large one. Its policy forbids it any network.
+The page holds all trajectories of a small table, and a part of the problems of a large one. Its policy forbids it any
+network.
 """
 
 from __future__ import annotations
@@ -22,14 +23,13 @@ from elastic_core.engines.endpoint import is_endpoint
 from elastic_core.system.files import Markdown, escaped, write_text
 from elastic_core.trajectory import BUDGET
 from reports.content import ReportContent, ReportFigure, Setting, Verdict
-from reports.page.chart import CAPTION, DRAWING, main_chart
+from reports.page.chart import DRAWING, main_chart
 from reports.page.payload import build_payload, draw_problems
 from reports.summary import is_partial, partial
 from reports.tables import grid
-from reports.tables.budgets import PICKED
 from reports.tables.comparisons import every_cell
 from reports.verdict import counted
-from reports.wording import METHOD, VERDICTS, one_line, plain, sampled, with_bounds
+from reports.wording import one_line, plain, sampled, texts, with_bounds
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -68,11 +68,9 @@ def write_page(content: ReportContent, path: Path) -> None:
     }
     page = page_of.render(
         title="Accuracy under a token budget",
-        method=METHOD,
-        picked=PICKED,
+        texts=texts("shared"),
         chart=main_chart(content.priced, content.settings, content.unit),
         drawing=DRAWING,
-        caption=CAPTION,
         settings={each.benchmark: each for each in content.settings},
         commands=commands,
         policy=policy(style, scripts),
@@ -80,7 +78,6 @@ def write_page(content: ReportContent, path: Path) -> None:
         scripts=scripts,
         content=content,
         verdicts=_VERDICTS,
-        verdicts_say=VERDICTS,
         totals=[(one if count == 1 else many, f"{count:,}") for (one, many), count in counts.items()],
         figures=[(each, as_address(each), each.data.relative_to(content.directory)) for each in content.figures],
         tables=[*content.tables, every_cell(content.summary)],
@@ -106,7 +103,7 @@ def _asset(name: str) -> str:
 
 
 def policy(style: str, scripts: Iterable[str]) -> str:
-    """Nothing but the page's own style, scripts and pictures: what slipped through escaping could still not run."""
+    """Allow the page's style, scripts and pictures alone: markup that slipped through escaping still could not run."""
     return (
         f"default-src 'none'; img-src data:; style-src {_digest(style)}; "
         f"script-src {' '.join(map(_digest, scripts))}; base-uri 'none'; form-action 'none'"
@@ -118,7 +115,7 @@ def _digest(source: str) -> str:
 
 
 def command(setting: Setting, preset: str, places: Mapping[str, str | list[str]]) -> str:
-    """What serves the model so; "" where there is no budget to set, or the model is behind a server already."""
+    """The command that serves the model so; "" without a budget to set, or where the model is behind a server."""
     place = places.get(setting.model, setting.model)
     if setting.budget is None or isinstance(place, list) or is_endpoint(place):
         return ""
@@ -151,11 +148,10 @@ def _markdown(content: ReportContent, figures: list[tuple[str, str, str]]) -> st
     text = template("report.md.j2", keep_trailing_newline=True, autoescape=False, finalize=escaped)
     summary = content.summary.with_columns(partial=partial())
     return text.render(
-        method=METHOD,
+        texts=texts("shared"),
         content=content,
         provenance=[(name, one_line(value)) for name, value in content.sources.provenance.items()],
         figures=figures,
-        verdicts_say=VERDICTS,
         counted=counted(content.claims),
         shown=lambda verdict: Markdown(f"**{verdict}**" if verdict is Verdict.FAILS else verdict),
         partial=is_partial(content.summary),

@@ -15,32 +15,26 @@ import polars as pl
 
 from elastic_core.budget import Budget
 from elastic_core.statistics.cost import on_frontier
-from elastic_core.statistics.estimates import FREE
+from elastic_core.strategies import BASELINE, FREE, SERVED
 from elastic_core.trajectory import BUDGET, CELL
 from reports.content import Setting
 from reports.figures import NUM_COLOURS, model_colours
 from reports.summary import BASE, main_model, partial
 from reports.wording import ordered, plain, sampled, with_bounds
 
-CAPTION = (
-    "Accuracy (avg@k, %) with its 95 % interval over the tokens that the model sampled in a response, on average. "
-    "Filled marks are on the frontier, the dotted line: no cell is as accurate with fewer tokens, as measured. Point "
-    "at a mark, or go on by the arrow keys, for its numbers; click on it to read its responses. A name above singles "
-    "out its lines."
-)
 WIDTH, HEIGHT = 480, 290  # Of a panel, in the units of its SVG.
-_LEFT, _RIGHT, _TOP, _BOTTOM = 40, 12, 10, 46  # Of these, what is left for the axes.
+_LEFT, _RIGHT, _TOP, _BOTTOM = 40, 12, 10, 46  # Of these, for the axes.
 _FEWEST_TICKS = 3
-_MAX_LINES = 4  # Most lines of one panel that are told apart at a glance.
+_MAX_LINES = 4  # Most lines of one panel that can be distinguished at a glance.
 _MARKS = ("circle", "square", "triangle", "diamond", "cross", "wedge")
-_KNOWN_MARKS = {"separate": "circle", "budget_forcing": "square", "vanilla": "triangle", FREE: "star"}
+_KNOWN_MARKS = {SERVED: "circle", "budget_forcing": "square", BASELINE: "triangle", FREE: "star"}
 DRAWING = {"width": WIDTH, "height": HEIGHT, "left": _LEFT, "right": _RIGHT, "bottom": _BOTTOM}
 """What the template draws with."""
 
 
 class Point(NamedTuple):
-    """A cell, in the panel's units: `low` and `high` are where the interval of its accuracy ends, `told` its numbers in
-    words, `address` that of the cell in the reader, `advised` the budget where it is the advised one."""
+    """A cell, in the panel's units: `low` and `high` are the ends of the interval of its accuracy, `told` its numbers
+    in words, `address` that of the cell in the reader, `advised` the budget where it is the advised one."""
 
     x: float
     y: float
@@ -81,7 +75,7 @@ class Panel(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """The panels, and what their legend has: the number of each model's colour, the mark of each strategy."""
+    """The panels and their legend: the number of each model's colour, the mark of each strategy."""
 
     panels: list[Panel]
     models: dict[str, int]
@@ -89,18 +83,19 @@ class Chart(NamedTuple):
 
 
 def main_chart(priced: pl.DataFrame, settings: Iterable[Setting], unit: str) -> Chart:
-    """The panels of every benchmark, from `reports.tables.costs.priced` in `unit`; what is advised is marked."""
+    """The panels of every benchmark, from `reports.tables.costs.priced` in `unit`, with marks on the advised
+    budgets."""
     by_tokens = on_frontier("tokens_mean", "avg_at_k").over("benchmark")
     cells = priced.with_columns(partial=partial(), frontier=by_tokens).sort(*CELL, nulls_last=True)
     colours = model_colours(cells["model"])
     by_colour = sorted(set(cells["model"]), key=colours.__getitem__)
     models = {name: int(colours[name][1:]) % NUM_COLOURS for name in by_colour}
-    names = ordered(cells["strategy"], "separate")
+    names = ordered(cells["strategy"], SERVED)
     others = [mark for mark in _MARKS if mark not in _KNOWN_MARKS.values()]
     unknown = [name for name in names if name not in _KNOWN_MARKS]
     strategies = {name: _KNOWN_MARKS.get(name) or others[unknown.index(name) % len(others)] for name in names}
     advised = {
-        (each.benchmark, each.model, "separate", each.budget.think, each.budget.solution): str(each.budget)
+        (each.benchmark, each.model, SERVED, each.budget.think, each.budget.solution): str(each.budget)
         for each in settings
         if each.budget is not None
     }
@@ -118,18 +113,18 @@ def main_chart(priced: pl.DataFrame, settings: Iterable[Setting], unit: str) -> 
 
 
 def _outstanding(cells: pl.DataFrame) -> set[tuple[str, str]]:
-    """Models and strategies whose lines are not in the background: all where they are few; else those of the strategy
-    that servers keep budgets by, or of the first one. Of many models only the main one and base."""
+    """Models and strategies that stand out: all where they are few; else those of the strategy that servers keep
+    budgets by, or of the first one. Of many models only the main one and base."""
     lines = cells.filter(pl.col("strategy") != FREE).select("model", "strategy", "solution_budget").unique()
     if lines.height > _MAX_LINES:
-        lines = lines.filter(strategy=ordered(lines["strategy"], "separate")[0])
+        lines = lines.filter(strategy=ordered(lines["strategy"], SERVED)[0])
     if lines.height > _MAX_LINES:
         lines = lines.filter(pl.col("model").is_in([BASE, main_model(lines["model"])]))
     return {*lines.select("model", "strategy").iter_rows(), *((model, FREE) for model in lines["model"])}
 
 
 class _Scale:
-    """From tokens, on a logarithm's scale, and a share to the units of a panel."""
+    """Scales from tokens (logarithmic) and from a share to the units of a panel."""
 
     def __init__(self, tokens: Sequence[float]) -> None:
         self.low, self.high = max(min(tokens), 1) / 1.12, max(max(tokens), 1) * 1.12

@@ -1,12 +1,12 @@
-"""The trajectories as the page carries them: which problems are drawn, an index of what lists and filters need, and a
-chunk of texts per problem.
+"""The trajectories of the page: which problems it holds, an index for lists and filters, and a chunk of texts per
+problem.
 
 Both are JSON, deflated and in base64. The page reads the index when its reader comes into view, and a chunk when a
 problem of it is opened or searched.
 
 The responses of a track, which is one sample under one strategy and model, have most of their text in common: under a
 smaller budget the same thought is cut earlier. A text that is the beginning of another is stored as that one's number
-and its own length, and the page can show how the thought went on.
+and its length, and the page can show how the thought went on.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ import polars as pl
 
 from elastic_core.data.problems import Problem
 from elastic_core.models.special_tokens import FINAL_ANSWER_AFTER, FINAL_ANSWER_BEFORE
-from elastic_core.rewards.truth import GradeStatus, MathTruth
+from elastic_core.rewards.truth import MathTruth
 from elastic_core.seeds import problem_digest
 from elastic_core.statistics.estimates import sampled_tokens
-from elastic_core.trajectory import SolutionFinish, ThinkFinish
+from elastic_core.trajectory import ThinkFinish
+from reports.wording import sentence, texts
 
 _NUMBERS = (
     "sample", "think_budget", "solution_budget", "prompt_tokens", "think_tokens", "forced_tokens", "solution_tokens",
@@ -37,33 +38,9 @@ _ORDER = ("sample", "model", "strategy", "think_budget", "solution_budget")
 
 PROBLEM = ["benchmark", "problem"]
 
-WORDING = {
-    "think_finish": {
-        ThinkFinish.CLOSED: "closed by the model",
-        ThinkFinish.FORCED: "cut when its budget was spent",
-        ThinkFinish.END_OF_TEXT: "the model stopped inside it",
-        ThinkFinish.LENGTH: "cut by the limit of the whole response, and not closed",
-        ThinkFinish.NOT_APPLICABLE: "the strategy has no thinking",
-    },
-    "solution_finish": {
-        SolutionFinish.STOP: "ended by the model",
-        SolutionFinish.LENGTH: "cut when its budget was spent",
-        SolutionFinish.NOT_APPLICABLE: "none was begun",
-    },
-    "grade_status": {
-        GradeStatus.CORRECT: "the answer is right",
-        GradeStatus.WRONG: "an answer was read, and it is not right",
-        GradeStatus.NO_ANSWER: "no answer could be read, or the model stopped before it began a solution",
-        GradeStatus.TRUNCATED: "cut before the thought ended, so there is no solution to grade",
-        GradeStatus.TIMEOUT: "the program, or the comparison of the answer, took longer than it may",
-        GradeStatus.RUNTIME_ERROR: "the program failed",
-    },
-}
-"""What the page says for the names that a row has: column → value → explanation."""
-
 MAX_TRAJECTORIES = 50_000
-MAX_TOKENS = 30_000_000  # Sampled tokens of all trajectories: what is in memory at a time is about 100 MB of text.
-MAX_BYTES = 16 * 2**20  # Of all chunks: what a browser opens in a second.
+MAX_TOKENS = 30_000_000  # Sampled tokens of all trajectories: about 100 MB of text in memory at a time.
+MAX_BYTES = 16 * 2**20  # Of all chunks: a browser opens them in a second.
 
 Key = tuple[str, str]  # Benchmark and problem.
 Problems = Mapping[Key, Problem]
@@ -71,8 +48,8 @@ Problems = Mapping[Key, Problem]
 
 @dataclass(frozen=True)
 class Drawing:
-    """Problems in the order in which the page takes them, as long as it has room: columns benchmark, problem, and turn,
-    1 for the first of its benchmark, and so on; and the counts of the whole table."""
+    """Problems in the page's order of preference: columns benchmark, problem, and turn, 1 for the first of its
+    benchmark, and so on; and the counts of the table."""
 
     problems: pl.DataFrame
     num_problems: int
@@ -80,13 +57,8 @@ class Drawing:
 
     def note(self, num_problems: int, num_trajectories: int) -> str:
         """What of the table is held, as a sentence."""
-        if num_problems == self.num_problems:
-            return f"Holds all {num_trajectories:,} trajectories of {num_problems:,} problems."
-        return (
-            f"Shows {num_trajectories:,} of {self.num_trajectories:,} trajectories: every one of {num_problems:,} of "
-            f"the {self.num_problems:,} problems, drawn by a hash of their names and not by their results. Figures and "
-            "tables are of all trajectories."
-        )
+        known = {"of_problems": self.num_problems, "of_trajectories": self.num_trajectories}
+        return sentence("held", problems=num_problems, trajectories=num_trajectories, **known)
 
 
 def draw_problems(
@@ -113,7 +85,7 @@ def draw_problems(
 
 @dataclass(frozen=True)
 class Payload:
-    """What the page carries: an index with a row per trajectory, problem by problem, and the texts of each problem, in
+    """The data of the page: an index with a row per trajectory, problem by problem, and the texts of each problem, in
     the same order."""
 
     index: str
@@ -123,7 +95,7 @@ class Payload:
 
 def build_payload(rows: pl.LazyFrame, drawn: pl.DataFrame, problems: Problems, max_bytes: int = MAX_BYTES) -> Payload:
     """The trajectories of the `drawn` problems, from the first one on until the limit is reached, with the questions
-    and reference answers that are known. The table is read once, and only what was drawn stays in memory."""
+    and reference answers that are known. The table is read once, and only drawn problems stay in memory."""
     columns = (*PROBLEM, *_NUMBERS, *_NAMES, "answer", "thinking", "solution")
     # For each token that we wrote, how many had been sampled before it.
     at = pl.element().arg_true().cast(pl.Int64)
@@ -156,7 +128,7 @@ def build_payload(rows: pl.LazyFrame, drawn: pl.DataFrame, problems: Problems, m
         "numbers": {name: listed[name].to_list() for name in _NUMBERS},
         "names": {name: _coded(listed[name]) for name in _NAMES},
         "phrase": FINAL_ANSWER_AFTER,
-        "wording": WORDING,
+        "wording": texts("wording"),
     }
     return Payload(_packed(index), [chunks[key] for key in held], listed.height)
 
@@ -199,7 +171,7 @@ def _chunk(rows: list[dict[str, Any]], problem: Problem | None) -> dict[str, Any
 
 
 def _has_phrase(row: Mapping[str, Any]) -> bool:
-    """Whether budget forcing asked for the final answer: other strategies write the think-end only."""
+    """Whether budget forcing wrote its phrase for the final answer: other strategies write the think-end only."""
     return (
         row["think_finish"] == ThinkFinish.FORCED
         and row["forced_tokens"] > 1
@@ -209,8 +181,8 @@ def _has_phrase(row: Mapping[str, Any]) -> bool:
 
 
 def _shared(texts: Sequence[str | None], tracks: Sequence[Hashable], known: dict[str, int]) -> list[tuple[int, int]]:
-    """Every text as the number of the longest one of its track that begins with it, and its own length in JavaScript's
-    units; those are added to `known`."""
+    """Every text as the number of the longest one of its track that begins with it, and its length in JavaScript's
+    units; adds those to `known`."""
     by_track: dict[Hashable, set[str]] = {}
     for text, track in zip(texts, tracks, strict=True):
         if text is not None:
@@ -231,7 +203,7 @@ def _shared(texts: Sequence[str | None], tracks: Sequence[Hashable], known: dict
 
 
 def _javascript_length(text: str) -> int:
-    """In UTF-16 units."""
+    """Length in UTF-16 units."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 

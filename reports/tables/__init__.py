@@ -1,8 +1,8 @@
 """The tables of a report. Shares are in percent, differences in points, lengths in tokens per trajectory.
 
-They are made of the cells, `summary`, and of what `elastic_core.statistics` computes of a whole table: `differences` by
-`paired_differences`, `gains` by `marginal_accuracy`, `budgets` by `budget_advice`, `spent` by
-`thinking_spent`, `costs` by `cell_costs`.
+Their frames come from the cells, `summary`, and from `elastic_core.statistics`: `differences` from
+`paired_differences`, `gains` from `marginal_accuracy`, `budgets` from `budget_advice`, `spent` from `thinking_spent`,
+`costs` from `cell_costs`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from importlib.resources import files
+from typing import Any
 
 import polars as pl
 
@@ -17,17 +18,18 @@ from elastic_core.system.files import Markdown, escaped
 from elastic_core.trajectory import BUDGET
 from reports.content import HIGH, LOW, ReportTable
 from reports.summary import partial
-from reports.wording import budget_text
+from reports.wording import budget_text, captioned
 
 CI = ("ci_low", "ci_high")  # The bounds of a cell's accuracy.
 DIFFERENCE = ("low", "high")  # The bounds of a difference.
-PLACE = ("benchmark", "model", "strategy")  # What a line is of.
-COUNTS = {"problems": "num_problems", "trajectories": "num_trajectories"}  # What it rests on.
+PLACE = ("benchmark", "model", "strategy")  # Columns that name a line.
+COUNTS = {"problems": "num_problems", "trajectories": "num_trajectories"}  # Columns of its sizes.
 
 
-def table_of(name: str, title: str, caption: str, frame: pl.DataFrame, *signed: str) -> ReportTable | None:
-    """A table whose columns `signed` are shown with their sign; None without a line."""
-    return ReportTable(name, title, caption, frame, frozenset(signed)) if frame.height else None
+def table_of(name: str, frame: pl.DataFrame, *signed: str, **words: Any) -> ReportTable | None:
+    """A table with the title and caption of `captioned`; columns `signed` are shown with their sign. None without a
+    line."""
+    return ReportTable(name, *captioned("tables", name, **words), frame, frozenset(signed)) if frame.height else None
 
 
 def shown_cells(summary: pl.DataFrame) -> pl.DataFrame:
@@ -59,7 +61,7 @@ def estimate(name: str, mean: str, bounds: tuple[str, str] | None = None, scale:
 
 
 def readable(frame: pl.DataFrame) -> pl.DataFrame:
-    """By benchmark, then model, and strategies as words."""
+    """Sort by benchmark, then model, and write strategies as words."""
     words = pl.col("strategy").str.replace_all("_", " ")
     return frame.sort("benchmark", "model", maintain_order=True).with_columns(words)
 
@@ -86,7 +88,7 @@ SWAPS, ITERATIVE = "Table 2", "Table 3"
 
 
 def published(benchmarks: Collection[str], names: Collection[str]) -> pl.DataFrame:
-    """What was published about these benchmarks in the families of `names`, those of the models of a report and of its
+    """Published numbers on these benchmarks in the families of `names`, those of the models of a report and of its
     preset, in schema PUBLISHED; often nothing."""
     rows = everything()
     known = pl.concat([rows.select("family", name="model"), rows.select("family", name="family")]).unique()
@@ -110,5 +112,5 @@ def stated_budget() -> pl.Expr:
 
 
 def sources(rows: pl.DataFrame) -> str:
-    """Where published numbers come from, for the caption that they are under."""
+    """Sources of published numbers, for a caption."""
     return "; ".join(rows["source"].unique().sort())

@@ -1,4 +1,4 @@
-"""The Codeforces rating of every cell, as CodeElo defines it, beside what others published."""
+"""The Codeforces rating of every cell, as CodeElo defines it, and published ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from elastic_core.statistics.intervals import mean_share
 from elastic_core.trajectory import CELL
 from reports.content import RATINGS
 from reports.tables import grid, sources, stated_budget
-from reports.wording import with_bounds
+from reports.wording import sentence, with_bounds
 
 BENCHMARK = "codeforces"
 
@@ -64,12 +64,10 @@ def section(rows: pl.DataFrame, found: list[RatedCell] | None, theirs: pl.DataFr
     if found and used:
         ours = _measured(found, contests - used)
     elif found is not None:
-        ours = (
-            f"Not measured: none of {len(contests)} contests has standings of {MIN_PARTICIPANTS} rated participants or "
-            f"more. Contests without standings: {_listed(sorted(contests))}. `elastic run report` fetches what it can."
-        )
+        words = {"contests": len(contests), "participants": MIN_PARTICIPANTS, "missing": _listed(sorted(contests))}
+        ours = sentence("unrated", **words)
     else:
-        ours = "Not measured: the data set with the number of users at each rating is not at hand."
+        ours = sentence("no_users")
     parts = [f"**Codeforces rating** (CodeElo). {SAMPLE_TESTS_NOTE}", ours]
     theirs = theirs.filter(pl.col("metric").is_in(["rating", "percentile"]), benchmark=BENCHMARK)
     if not theirs.is_empty():
@@ -97,15 +95,9 @@ def _measured(cells: list[RatedCell], missing: set[int]) -> str:
         rated = with_bounds(found.rating, found.low, found.high, ".0f", scale=1)
         shares = with_bounds(found.percentile, found.percentile_low, found.percentile_high, scale=1)
         lines.append([shown, rated, shares, str(len(found.contests))])
-    lowered = ", which lowers those marked †: they have fewer trajectories than the fullest"
-    return (
-        f"{grid(['cell', 'rating', 'percentile among users', 'contests'], lines)}\n\n"
-        f"Fewer than {MIN_CONTESTS} contests bound nothing. "
-        f"Contests without data, left out: {_listed(sorted(missing))}. "
-        f"Problems unknown to them: {_listed(sorted(unknown, key=split_id))}. "
-        "A problem of a used contest that a cell lacks counts as unsolved"
-        f"{lowered if any(cell.partial for cell in cells) else ''}."
-    )
+    words = {"missing": _listed(sorted(missing)), "unknown": _listed(sorted(unknown, key=split_id))}
+    told = sentence("rated", least=MIN_CONTESTS, partial=any(cell.partial for cell in cells), **words)
+    return f"{grid(['cell', 'rating', 'percentile among users', 'contests'], lines)}\n\n{told}"
 
 
 def _listed(items: Iterable[Any]) -> str:

@@ -8,11 +8,11 @@ import polars as pl
 import polars.selectors as cs
 
 from elastic_core.statistics.accuracy import variance_split
-from elastic_core.statistics.estimates import FREE
+from elastic_core.strategies import FREE, SERVED
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.trajectory import BUDGET, CELL
 from reports.content import HIGH, LOW, ReportTable, Training
-from reports.summary import SEPARATE, SWAP, partial
+from reports.summary import SWAP, partial
 from reports.tables import (
     ACCURACY,
     CI,
@@ -28,9 +28,7 @@ from reports.tables import (
     stated_budget,
     table_of,
 )
-from reports.wording import budget_text, plain, sampled
-
-EQUAL_TOKENS = "At equal tokens"
+from reports.wording import budget_text, captioned, plain, sampled
 
 
 def model_comparison(summary: pl.DataFrame, ratings: pl.DataFrame, published: pl.DataFrame) -> ReportTable | None:
@@ -38,16 +36,12 @@ def model_comparison(summary: pl.DataFrame, ratings: pl.DataFrame, published: pl
     ratings of the Codeforces cells (`RATINGS`) and `PUBLISHED` numbers. None without such cells. Pairs of models have a
     table of their own."""
     single = ~pl.col("model").str.contains(SWAP, literal=True)
-    cells = summary.filter(single, pl.col("strategy").is_in([SEPARATE, FREE]))
+    cells = summary.filter(single, pl.col("strategy").is_in([SERVED, FREE]))
     if cells.is_empty():
         return None
     frame, names = _across(cells, ratings)
     by_name = cells.partition_by("benchmark", as_dict=True)
     counted = "; ".join(f"{name}: {sampled(of)}" for (name,), of in sorted(by_name.items()))
-    caption = (
-        "Accuracy in percent of separate budgeting and of unconstrained responses. 95 % intervals: Clopper-Pearson"
-        f"{'' if ratings.is_empty() else '; for ratings and percentiles a bootstrap over contests'}. {counted}."
-    )
     # A line per model, budget and source, the columns named as those of `_across`.
     what = pl.when(pl.col("metric").is_in(ACCURACY)).then(pl.lit("(%)")).otherwise("metric")
     numbers = published.filter(single).select(
@@ -62,8 +56,8 @@ def model_comparison(summary: pl.DataFrame, ratings: pl.DataFrame, published: pl
         order = [name + end for name in dict.fromkeys([*names, *theirs.columns[3:]]) for end in ("", LOW, HIGH)]
         both = pl.concat([frame, theirs], how="diagonal")
         frame = both.select(cs.by_name("model", "budget", "source", *order, require_all=False))
-        caption += f" Published numbers are others', and none was measured here: {sources(published)}."
-    return table_of("model_comparison", "Models side by side", caption, frame)
+    by = "" if theirs.is_empty() else sources(published)
+    return table_of("model_comparison", frame, rated=not ratings.is_empty(), counted=counted, sources=by)
 
 
 def _across(cells: pl.DataFrame, ratings: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
@@ -76,7 +70,7 @@ def _across(cells: pl.DataFrame, ratings: pl.DataFrame) -> tuple[pl.DataFrame, l
     for name in sorted(cells["benchmark"].unique()):
         shown = f"{name} (%)"
         found[shown] = cells.filter(benchmark=name).select(*key, **estimate(shown, "avg_at_k", CI))
-        rated = ratings.filter(pl.col("strategy").is_in([SEPARATE, FREE]), benchmark=name)
+        rated = ratings.filter(pl.col("strategy").is_in([SERVED, FREE]), benchmark=name)
         for quantity in ("rating", "percentile") if rated.height else ():
             shown = f"{name} {quantity}"
             found[shown] = rated.select(*key, **estimate(shown, quantity, scale=1))
@@ -96,27 +90,27 @@ def swap_ablation(summary: pl.DataFrame, published: pl.DataFrame) -> ReportTable
     if not pairs:
         return None
     involved = {name for pair in pairs for name in (pair, *pair.split(SWAP))}
-    cells = shown_cells(summary.filter(pl.col("model").is_in(involved), strategy=SEPARATE))
-    caption = "Separate budgeting: one model thinks, the other goes on from its thought and solves."
-    frame, caption = _beside(cells, published.filter(place=SWAPS), caption)
+    cells = shown_cells(summary.filter(pl.col("model").is_in(involved), strategy=SERVED))
+    theirs = published.filter(place=SWAPS)
     roles = pl.col("model").str.split(SWAP)
     thinks, solves = roles.list.first().alias("thinks"), roles.list.last().alias("solves")
-    frame = frame.select("benchmark", "budget", thinks, solves, pl.exclude("benchmark", "budget", "model"))
-    return table_of("swap_ablation", "Who thinks, who solves", caption, frame.sort("benchmark", maintain_order=True))
+    frame = _with_published(cells, theirs).select(
+        "benchmark", "budget", thinks, solves, pl.exclude("benchmark", "budget", "model")
+    )
+    return table_of("swap_ablation", frame.sort("benchmark", maintain_order=True), published=not theirs.is_empty())
 
 
-def _beside(cells: pl.DataFrame, published: pl.DataFrame, caption: str) -> tuple[pl.DataFrame, str]:
-    """The lines of `shown_cells` and then those of others, which are told by a column `source`, and the caption."""
+def _with_published(cells: pl.DataFrame, published: pl.DataFrame) -> pl.DataFrame:
+    """Lines of `shown_cells`, then published ones, with a column `source` where there are any."""
     if published.is_empty():
-        return cells, caption
+        return cells
     theirs = published.select(
         *("benchmark", "model"),
         budget=stated_budget(),
         **{"accuracy (%)": pl.col("value")},
         source=pl.format("published: {}, {}", "source", "place"),
     )
-    both = pl.concat([cells.with_columns(source=pl.lit("measured")), theirs], how="diagonal")
-    return both, f"{caption} Published numbers are others', and none was measured here."
+    return pl.concat([cells.with_columns(source=pl.lit("measured")), theirs], how="diagonal")
 
 
 def trainings_side_by_side(
@@ -124,22 +118,22 @@ def trainings_side_by_side(
 ) -> ReportTable | None:
     """What each training led to, under separate budgeting: other budgets (Figure 6), iterative training (Table 3). None
     without a measured training."""
-    cells = shown_cells(summary.filter(pl.col("model").is_in(list(trainings)), strategy=SEPARATE))
+    cells = shown_cells(summary.filter(pl.col("model").is_in(list(trainings)), strategy=SERVED))
     if cells.is_empty():
         return None
-    caption = "Separate budgeting. A training that begins with the model of another one is iterative training."
-    lines, caption = _beside(cells, published.filter(place=ITERATIVE), caption)
+    theirs = published.filter(place=ITERATIVE)
+    lines = _with_published(cells, theirs)
     known = [(model, training.shown, training.base) for model, training in trainings.items()]
     schema = dict.fromkeys(("model", "trained under", "from"), pl.String)
     frame = lines.join(pl.DataFrame(known, schema, orient="row"), on="model", how="left", maintain_order="left")
     frame = frame.select("benchmark", *schema, pl.exclude("benchmark", *schema))
-    return table_of("trainings", "What each training led to", caption, frame)
+    return table_of("trainings", frame, published=not theirs.is_empty())
 
 
 def variance(rows: pl.DataFrame, base: str) -> ReportTable | None:
-    """What the interval of each model's gain over `base` consists of, under separate budgeting; of its accuracy where
-    there is no such model. None without cells that can be told apart so."""
-    cells = rows.filter(pl.col("think_budget").is_not_null(), strategy=SEPARATE)
+    """The parts of the interval of each model's gain over `base`, under separate budgeting; of its accuracy where there
+    is no such model. None without cells that have such parts."""
+    cells = rows.filter(pl.col("think_budget").is_not_null(), strategy=SERVED)
     of_base = cells.filter(model=base)
     name, place = "accuracy (%)" if of_base.is_empty() else f"gain over {base}", ["benchmark", "model"]
     lines = []
@@ -164,15 +158,9 @@ def variance(rows: pl.DataFrame, base: str) -> ReportTable | None:
         )
     if not lines:
         return None
-    caption = (
-        "Separate budgeting, averaged over budgets, in points. ± is half of the 95 % interval; the shares of seeds, "
-        "problems and samples are shares of its square. With a single seed the columns of seeds are empty: their "
-        "part is unknown. Another training might differ by more than all the rest, and no interval of one seed "
-        "includes that."
-    )
     signed = [] if of_base.is_empty() else [name]
     frame = pl.DataFrame(lines, infer_schema_length=None).with_columns(cs.float() * 100)
-    return table_of("variance", "What would make it surer", caption, frame, *signed)
+    return table_of("variance", frame, *signed)
 
 
 def paired(differences: pl.DataFrame, between: str, baseline: str) -> ReportTable | None:
@@ -188,9 +176,7 @@ def paired(differences: pl.DataFrame, between: str, baseline: str) -> ReportTabl
         **estimate(name, "difference", DIFFERENCE),
         **COUNTS,
     )
-    caption = "avg@k at equal budget, in points; 95 % t-intervals of the problems' differences."
-    title = f"{'Models' if between == 'model' else 'Strategies'} against {plain(baseline)}"
-    return table_of(f"{between}_differences", title, caption, readable(frame), name)
+    return table_of(f"{between}_differences", readable(frame), name, baseline=plain(baseline))
 
 
 def as_published(differences: pl.DataFrame, summary: pl.DataFrame) -> ReportTable | None:
@@ -205,20 +191,14 @@ def as_published(differences: pl.DataFrame, summary: pl.DataFrame) -> ReportTabl
         **estimate(name, "difference", DIFFERENCE),
         **COUNTS,
     )
-    caption = (
-        "The same responses by our grades and by the rules of the programs of Elastic Reasoning, and how many points "
-        "the latter give more, with 95 % intervals paired by problem. Cells with responses that are not graded so are "
-        "left out (elastic regrade --as-published grades all but multiple choice). Everything else in this "
-        "report rests on our grades."
-    )
-    return table_of("as_published", "Graded as published", caption, readable(frame), name)
+    return table_of("as_published", readable(frame), name)
 
 
 def parallel(cells: pl.DataFrame, names: Sequence[str]) -> ReportTable | None:
-    """Thinking in parallel (`names`) beside separate budgeting, by sampled tokens. None without such cells."""
+    """Thinking in parallel (`names`) and separate budgeting, by sampled tokens. None without such cells."""
     if cells.filter(pl.col("strategy").is_in(names)).is_empty():
         return None
-    shown = cells.filter(pl.col("strategy").is_in([SEPARATE, *names]), pl.col("think_budget").is_not_null())
+    shown = cells.filter(pl.col("strategy").is_in([SERVED, *names]), pl.col("think_budget").is_not_null())
     frame = shown.sort("tokens_mean").select(
         *PLACE,
         budget=budget_text(),
@@ -226,14 +206,7 @@ def parallel(cells: pl.DataFrame, names: Sequence[str]) -> ReportTable | None:
         **estimate("sampled tokens", "tokens_mean", scale=1),
         problems="num_problems",
     )
-    caption = (
-        "A vote of n short thoughts compared with one long thought. Majority n: n samples of separate budgeting at (t, "
-        "s), and the answer that most of them give. Short m at n: the answer that most of the m shortest give, the "
-        "others being stopped when the m-th ends. The budget is n times (t, s), and tokens are those of all n. Nothing "
-        "was drawn for it: each number is the expectation over all choices of n samples. 95 % intervals: "
-        "Clopper-Pearson."
-    )
-    return table_of("parallel", "Thinking in parallel", caption, readable(frame))
+    return table_of("parallel", readable(frame))
 
 
 def equal_tokens(by_strategy: pl.DataFrame, by_model: pl.DataFrame) -> ReportTable | None:
@@ -249,20 +222,14 @@ def equal_tokens(by_strategy: pl.DataFrame, by_model: pl.DataFrame) -> ReportTab
         **{"tokens from": "from_tokens", "tokens to": "to_tokens"},
         **COUNTS,
     )
-    caption = (
-        "A curve is accuracy over log2 of sampled tokens (thinking + solution), through all budgets of a strategy. The "
-        "difference is the mean height of one curve above the other, in the range of tokens that both span. 95 % "
-        "intervals: bootstrap over problems, paired. At an equal budget vanilla may think t + s tokens; here "
-        "strategies are compared at what they spent."
-    )
-    return table_of("equal_tokens", EQUAL_TOKENS, caption, frame.sort("benchmark", maintain_order=True), name)
+    return table_of("equal_tokens", frame.sort("benchmark", maintain_order=True), name)
 
 
 def templates(differences: pl.DataFrame, summary: pl.DataFrame) -> ReportTable | None:
     """Thought templates against separate budgeting, both held to the same t + s. None without a pair."""
-    pairs = differences.filter(first=REASONFLUX_ZERO, second=SEPARATE)
+    pairs = differences.filter(first=REASONFLUX_ZERO, second=SERVED)
     cell = ["benchmark", "model", *BUDGET]
-    thrifty, guided = (summary.filter(strategy=name) for name in (SEPARATE, REASONFLUX_ZERO))
+    thrifty, guided = (summary.filter(strategy=name) for name in (SERVED, REASONFLUX_ZERO))
     spent = thrifty.select(*cell, separate_tokens="tokens_mean")
     joined = pairs.join(guided, on=cell, nulls_equal=True).join(spent, on=cell, nulls_equal=True)
     name = "difference from separate"
@@ -280,11 +247,7 @@ def templates(differences: pl.DataFrame, summary: pl.DataFrame) -> ReportTable |
         },
         **COUNTS,
     )
-    caption = (
-        "ReasonFlux-Zero at equal budget; differences of accuracy (avg@k) in points, paired by problem. Tokens are "
-        "those that navigator and solver sampled together; what the pipeline wrote between them is counted separately."
-    )
-    return table_of("templates", "Thought templates against separate budgeting", caption, frame, name)
+    return table_of("templates", frame, name)
 
 
 def every_cell(summary: pl.DataFrame) -> ReportTable:
@@ -299,5 +262,4 @@ def every_cell(summary: pl.DataFrame) -> ReportTable:
         **estimate("solution tokens", "solution_tokens_mean", scale=1),
     }
     frame = summary.select(*PLACE, budget=budget_text(), **columns, problems="num_problems", k="num_samples")
-    caption = "Accuracy is avg@k. Forced: the share of thoughts whose think-end the pipeline wrote."
-    return ReportTable("cells", "Every cell", caption, readable(frame))
+    return ReportTable("cells", *captioned("tables", "cells"), readable(frame))

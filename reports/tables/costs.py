@@ -1,4 +1,4 @@
-"""What a response costs, and the frontier of accuracy and cost."""
+"""The cost of a response, and the frontier of accuracy and cost, of budgets and of stop rules."""
 
 from __future__ import annotations
 
@@ -8,26 +8,22 @@ import polars as pl
 
 from elastic_core.statistics.cost import TOKENS, CostModel, cell_costs, on_frontier
 from elastic_core.statistics.estimates import without_seed
+from elastic_core.statistics.stop_frontier import BUDGETED, ORACLE, best_rules
 from elastic_core.statistics.which_budget import NonInferiority
 from elastic_core.trajectory import CELL
 from reports.content import ReportParameters, ReportTable
-from reports.tables import CI, PLACE, estimate, readable, table_of
-from reports.wording import budget_text
+from reports.tables import CI, COUNTS, PLACE, estimate, readable, table_of
+from reports.wording import budget_text, captioned
 
 TOKENS_PROCESSED, MONEY = "tokens processed", "cost per million responses"
 MILLISECONDS = "milliseconds alone on its engine"
 _WORK = {"input": "input_tokens", "cached input": "cached_tokens", "output": "output_tokens", "turns": "turns"}
-_WORK_MEANS = (
-    "Input: tokens of the prompt, and those that the pipeline forced upon the model. Cached input: tokens that a later "
-    "turn reads again. Output: sampled tokens. Turns: how often decoding began, at first and after forced tokens."
-)
-_INTERVALS = "95 % intervals: Student's t for mean costs, a bootstrap over problems for the 95th percentile (p95)."
 
 
 def cost_models(
     parameters: ReportParameters, measured: Mapping[str, CostModel], models: Iterable[str]
 ) -> dict[str, dict[str, CostModel]]:
-    """What a response of each model costs, by unit: always tokens, money where there are prices, and time where it is
+    """Costs of a response of each model, by unit: always tokens, money where there are prices, and time where it is
     given or was `measured`, in seconds by model; seeds of one training count as the first of them."""
     found = {TOKENS_PROCESSED: dict.fromkeys(models, TOKENS)}
     if parameters.prices is not None:
@@ -51,7 +47,7 @@ def costs_by_unit(rows: pl.DataFrame, models: Mapping[str, Mapping[str, CostMode
 def costs(
     summary: pl.DataFrame, models: Mapping[str, Mapping[str, CostModel]], found: Mapping[str, pl.DataFrame]
 ) -> ReportTable:
-    """The work of a response in every cell, and what it costs (`costs_by_unit`): the mean, and the 95th percentile."""
+    """The work of a response in every cell, and its costs (`costs_by_unit`): the mean, and the 95th percentile."""
     columns = {name: pl.col(f"{column}_mean") for name, column in _WORK.items()}
     columns |= estimate("accuracy (%)", "avg_at_k", CI)
     frame = summary
@@ -62,8 +58,7 @@ def costs(
             columns |= estimate(shown, f"{name} {unit}", (f"{name}_low {unit}", f"{name}_high {unit}"), scale=1)
     frame = frame.select(*PLACE, budget=budget_text(), **columns, trajectories="num_trajectories")
     rates = "".join(f" {unit}: {_rates(by_model)}." for unit, by_model in models.items())
-    caption = f"Per response. {_WORK_MEANS}{rates} {_INTERVALS}"
-    return ReportTable("costs", "What a response costs", caption, readable(frame))
+    return ReportTable("costs", *captioned("tables", "costs", rates=rates), readable(frame))
 
 
 def _rates(by_model: Mapping[str, CostModel]) -> str:
@@ -100,8 +95,33 @@ def frontier(priced: pl.DataFrame, advised: pl.DataFrame, unit: str) -> ReportTa
         advised=pl.col("advised").fill_null(""),
         trajectories="num_trajectories",
     )
-    caption = (
-        "Cells, of any model and strategy, that no other cell beats in both accuracy and mean cost of a response, as "
-        "measured. Neighbours whose intervals overlap might change places in another sample."
+    return table_of("pareto_frontier", frame)
+
+
+def stop_rules(found: pl.DataFrame, unit: str) -> ReportTable | None:
+    """`outcomes` with benchmark and model: fixed budgets, the best rules, and the oracle. None without a rule."""
+    if found.is_empty():
+        return None
+    shown = [
+        pl.concat([part.filter(pl.col("kind").is_in([BUDGETED, ORACLE])), best_rules(part)]).sort("cost")
+        for part in found.partition_by("benchmark", "model", maintain_order=True)
+    ]
+    names = (
+        pl.when(kind=ORACLE)
+        .then(pl.lit("best of each sample"))
+        .otherwise(pl.coalesce("rule", pl.col("budget").cast(pl.String), pl.lit("no budget")))
     )
-    return table_of("pareto_frontier", "Accuracy and cost: the frontier", caption, frame)
+    saved, difference, gain = "saved (%)", "difference from no budget", "gain over the mixture"
+    frame = pl.concat(shown).select(
+        *("benchmark", "model"),
+        names.alias("budget or rule"),
+        (100 * pl.col("accuracy")).alias("accuracy (%)"),
+        **{unit: pl.col("cost")},
+        **estimate(saved, "saved"),
+        **estimate(difference, "difference"),
+        **estimate(gain, "gain"),
+        probes=pl.col("probes"),
+        **{"stopped (%)": 100 * pl.col("stopped")},
+        **COUNTS,
+    )
+    return table_of("stop_rules", frame, saved, difference, gain)

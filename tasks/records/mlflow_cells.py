@@ -14,6 +14,7 @@ from prefect.artifacts import create_table_artifact
 
 from elastic_core.budget import Budget
 from elastic_core.statistics.estimates import without_seed
+from elastic_core.strategies import SERVED
 from elastic_core.sweep.grid import split_model
 from elastic_core.training import model_card
 from elastic_core.trajectory import CELL
@@ -116,7 +117,7 @@ def _metric(cell: Mapping[str, Any]) -> str:
 def _charts(tracker: Tracker, curves: Sequence[str], cells: Sequence[Mapping[str, Any]]) -> list[str]:
     """A link to the chart of every benchmark and strategy that ran under budgets, separate budgeting first."""
     limited = {
-        (cell["strategy"] != "separate", cell["strategy"], cell["benchmark"]): _metric(cell)
+        (cell["strategy"] != SERVED, cell["strategy"], cell["benchmark"]): _metric(cell)
         for cell in cells
         if cell["think_budget"] is not None
     }

@@ -14,7 +14,8 @@ import polars as pl
 
 from elastic_core.seeds import problem_digest
 from elastic_core.statistics.certificates import certificates
-from elastic_core.statistics.estimates import FREE, by_seed
+from elastic_core.statistics.estimates import by_seed
+from elastic_core.strategies import FREE
 from tests.bench.coverage_settings import PROBLEMS, SAMPLES, SOLUTION, Drawn, Kind, Setting
 
 MARGIN = 0.02

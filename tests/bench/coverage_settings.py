@@ -17,8 +17,9 @@ from elastic_core.budget import Budget
 from elastic_core.serving.choice import choose_levels
 from elastic_core.statistics.accuracy import mean_score, score_difference
 from elastic_core.statistics.budgets import differences_together, falls
-from elastic_core.statistics.estimates import FREE, by_seed
+from elastic_core.statistics.estimates import by_seed
 from elastic_core.statistics.intervals import Estimate
+from elastic_core.strategies import FREE
 from elastic_core.sweep.grid import Cell
 from elastic_core.sweep.stopping import next_samples, widest
 from reports.verdict import pairs_of

@@ -16,16 +16,10 @@ from elastic_core.statistics.at_k import maj_at_k_values, pass_at_k_values
 from elastic_core.statistics.budgets import anytime_accuracy, anytime_differences, marginal_accuracy
 from elastic_core.statistics.cost import p95
 from elastic_core.statistics.curves import area_difference, log_law, overlap, read_curve
-from elastic_core.statistics.estimates import (
-    CLUSTER,
-    FREE,
-    length_error,
-    mean_tokens,
-    paired_ratio,
-    problem_table,
-)
+from elastic_core.statistics.estimates import CLUSTER, length_error, mean_tokens, paired_ratio, problem_table
 from elastic_core.statistics.intervals import Estimate, mean_share
 from elastic_core.statistics.responses import thinking_spent
+from elastic_core.strategies import FREE
 from elastic_core.trajectory import CELL, SolutionFinish, ThinkFinish
 from tests.bench.coverage_settings import SOLUTION, Draw, Drawn, Kind, Setting, frame, judged, skills
 

@@ -23,8 +23,6 @@ from reports.build import build_report, files_of
 from reports.content import ReportContent, ReportParameters, ReportSources, Training, Verdict
 from tests import simulated
 from tests.documents import strategy_shown
-from tests.report_tables import small_table
-from tests.tables import graded_twice
 from tests.unit.test_report_summary import make_rows
 
 PROVENANCE: dict[str, Any] = {
@@ -120,18 +118,6 @@ def test_the_same_table_makes_the_same_report_and_no_stale_figure(tmp_path: Path
     assert {path.stem for path in gone} == {"training_curves", "trainings"}
     assert (tmp_path / "figures" / "mine.png").exists()
     assert set(files_of(content)) == set(first) - {tmp_path / "files.json"}
-
-
-def test_a_table_that_is_graded_as_published_too_shows_both(built: Path, tmp_path: Path) -> None:
-    build_report(ReportSources(graded_twice().lazy()), tmp_path)
-    table = pl.read_csv(tmp_path / "tables" / "as_published.csv")
-    assert table["budget"].to_list() == ["16+32", "64+32"]
-    assert table["difference"].round(4).to_list() == [-20.0, 10.0]
-    cells = json.loads((tmp_path / "summary.json").read_text())["cells"]
-    assert [cell["published_avg_at_k"] for cell in cells] == [0.3, 0.6, None]
-    for page in ("report.md", "report.html"):
-        assert "Graded as published" in (tmp_path / page).read_text()
-        assert "Graded as published" not in (built / page).read_text()
 
 
 def test_an_empty_table_leaves_the_earlier_report(built: Path) -> None:
@@ -242,14 +228,3 @@ def test_names_of_models_and_benchmarks_are_text_wherever_they_stand(tmp_path: P
     for file in tmp_path.rglob("*.csv"):
         with file.open(newline="") as lines:
             assert [place for line in csv.reader(lines) for place in line if place.startswith("=")] == []
-
-
-def test_parallel_thinking_stands_beside_separate_budgeting_when_asked(tmp_path: Path) -> None:
-    rows = small_table(num_samples=4).lazy()
-    for names in ([], ["majority_4", "short_1_at_4"]):
-        sources = ReportSources(rows, parameters=ReportParameters(parallel=names))
-        content = build_report(sources, tmp_path)
-        assert ("parallel" in [table.name for table in content.tables]) == bool(names)
-        drawn = pl.read_csv(tmp_path / "figures" / "accuracy_vs_tokens.csv")
-        assert set(names) == set(drawn["strategy"]) - {"separate", "budget_forcing"}
-        assert "Hollow" not in next(each for each in content.figures if each.name == "accuracy_vs_tokens").caption

@@ -245,32 +245,6 @@ def test_responses_without_a_budget_are_called_so_in_the_data_of_every_ladder(na
     assert last.filter(strategy="unconstrained")["solution_budget"].to_list() == [None]
 
 
-AXES = ("x-axis: tokens that the model sampled in a response", "x-axis: the thinking budget t", "x-axis: ")
-
-
-def test_every_caption_says_what_its_axis_counts_and_whose_the_intervals_are(tmp_path: Path) -> None:
-    rows = make_rows(num_problems=4, budgets=[0, 32, 96])
-    summary, spent, place = summarize(rows), thinking_spent(rows), sheet(tmp_path, rows)
-    pairs = paired_differences(rows, "model", "base")
-    expected = {
-        accuracy.accuracy_vs_tokens(summary, place, None, NOTHING): (AXES[0], "Clopper-Pearson"),
-        accuracy.accuracy_vs_budget(summary, place, None): (AXES[1], "Clopper-Pearson"),
-        accuracy.forced_vs_accuracy(summary, place): (
-            "the share of responses whose think-end the pipeline wrote",
-            "Clopper-Pearson",
-        ),
-        differences.paired(pairs, place, "model", "base"): (AXES[1], "t-intervals of the problems' differences"),
-        differences.marginal(marginal_accuracy(cell_problems(rows)), place): (AXES[0], "problems resampled"),
-        tokens.tokens_by_phase(rows, place, "separate"): (AXES[1], "no intervals"),
-        tokens.thinking_spent(spent, place, "separate"): (AXES[1], "t-intervals"),
-        tokens.sufficient_budgets(spent, place): (AXES[1], "Clopper-Pearson"),
-        training.training_curves(TRAININGS, sheet(tmp_path, rows, TRAININGS)): ("training steps", "no intervals"),
-    }
-    for figure, parts in expected.items():
-        assert figure is not None
-        assert all(part in figure.caption for part in (*parts, AXES[2])), figure.name
-
-
 def test_training_draws_the_metrics_it_knows(texts: list[str], tmp_path: Path) -> None:
     trainings = {**TRAININGS, "t24": trained("24+32", metrics=None)}
     figure = training.training_curves(trainings, sheet(tmp_path, make_rows(num_problems=1), trainings))

@@ -5,8 +5,7 @@ import polars as pl
 import pytest
 
 from flows import presets
-from reports.claims import between_trainings, without_a_budget
-from reports.claims_of_the_text import claims_of_the_text
+from reports.claims import between_trainings, claims_of_the_text, without_a_budget
 from reports.content import RATINGS, Claim, Expectations, Verdict
 from reports.tables import everything
 from tests.unit.test_report_claims import AIME, as_rows, cells, published_cells, training

@@ -5,8 +5,10 @@ import re
 import polars as pl
 import pytest
 
-from reports.comparison import render_comparison
-from tests.tables import graded_twice
+from elastic_core.statistics.accuracy import paired_difference
+from elastic_core.statistics.estimates import sampled_tokens
+from reports.comparison import paired_cells, render_comparison, render_pairs
+from reports.summary import metric_name
 from tests.unit.test_report_summary import make_rows
 
 Lines = list[dict[str, str]]
@@ -39,27 +41,6 @@ def text() -> str:
     return render_comparison(make_rows())
 
 
-def test_a_line_per_cell_with_its_differences_and_their_counts(text: str) -> None:
-    lines = [line for line in lines_of(text, "hard: cells") if line["strategy"] == "separate"]
-    assert [line["budget"] for line in lines[::2]] == [f"{t}+32" for t in (0, 16, 32, 48, 64, 96, 128, 192)]
-    assert [line["model"] for line in lines] == ["base", "trained"] * 8
-    assert all(line["problems × samples"] == "20 × 4" for line in lines)
-    assert all((line["− base"] == "") == (line["model"] == "base") for line in lines)
-    assert all("[" in line["− vanilla"] and line["− vanilla, n"] == "20" for line in lines)
-    free = [line for line in lines_of(text, "easy: cells") if line["strategy"] == "unconstrained"]
-    assert {line["budget"] for line in free} == {"unlimited"}
-
-
-def test_every_curve_has_its_area_and_law(text: str) -> None:
-    lines = lines_of(text, "easy: accuracy over log2 tokens")
-    assert [(line["model"], line["strategy"]) for line in lines] == [
-        (model, strategy) for model in ("base", "trained") for strategy in ("vanilla", "budget forcing", "separate")
-    ]
-    assert all("[" in line["anytime (%)"] and "[" in line["slope"] and line["R²"] and line["fit"] for line in lines)
-    assert lines[0]["− base, at equal tokens"] == ""
-    assert "[" in lines[-1]["− base, at equal tokens"] and "[" in lines[-1]["− vanilla, at equal tokens"]
-
-
 def test_intervals_that_exclude_zero_are_marked_and_others_are_not() -> None:
     rows = make_rows(benchmarks=["hard"], strategies=["separate"], budgets=[0, 64], num_problems=40)
     _, nothing, _, much = lines_of(render_comparison(rows), "hard: cells")
@@ -79,20 +60,6 @@ def test_one_model_and_one_cell_have_nothing_to_be_compared_with() -> None:
 def test_without_base_and_vanilla_the_first_by_name_are_the_baselines() -> None:
     rows = make_rows(models=["b", "a"], benchmarks=["easy"], strategies=["separate", "budget_forcing"], num_problems=3)
     assert {"− a", "− budget forcing"} < set(lines_of(render_comparison(rows), "easy: cells")[0])
-
-
-def test_accuracy_as_published_is_a_column_where_there_is_any(text: str) -> None:
-    assert "as published (%)" in render_comparison(graded_twice()) and "as published (%)" not in text
-
-
-def test_the_length_error_stands_only_with_strategies_that_ask_for_a_length() -> None:
-    rows = make_rows(benchmarks=["hard"], strategies=["separate", "l1_exact"], budgets=[16, 64], num_problems=5)
-    rows = rows.with_columns(think_tokens=pl.when(pl.col("strategy") == "l1_exact").then(100).otherwise("think_tokens"))
-    lines = lines_of(render_comparison(rows), "hard: cells")
-    assert {line["strategy"] for line in lines if line["error"]} == {"l1 exact"}
-    asked = rows.filter(model="base", strategy="l1_exact", think_budget=16)
-    error = asked["think_tokens"].mean() + asked["solution_tokens"].mean() - 48
-    assert lines[0]["error"].startswith(f"{error:+.1f} [")
 
 
 def test_a_cell_that_one_model_lacks_is_left_out() -> None:
@@ -116,3 +83,62 @@ def test_a_model_without_answers_is_told_at_the_end() -> None:
     silent = pl.when(pl.col("model") == "base").then(pl.lit("no_answer")).otherwise("grade_status")
     last = render_comparison(rows.with_columns(grade_status=silent)).splitlines()[-1]
     assert last.startswith("None of the 12 responses of base")
+
+
+PAIR_BUDGETS = (16, 48)
+
+
+def pair_rows(**options: object) -> pl.DataFrame:
+    given = {"benchmarks": ("easy",), "budgets": PAIR_BUDGETS, "num_problems": 10} | options
+    return make_rows(**given).with_columns(tokens=sampled_tokens())  # type: ignore[arg-type]
+
+
+def test_equal_cells_are_paired_and_agree_with_the_statistics() -> None:
+    first, second = pair_rows(), pair_rows(num_problems=8, num_samples=2)
+    table = paired_cells(first, second)
+    assert table.height == 2 * (3 * len(PAIR_BUDGETS) + 1)
+    assert table["num_problems"].unique().to_list() == [8], "those that both have"
+    at = {"model": "trained", "strategy": "separate"}
+    line = table.filter(budget="48+32", **at).row(0, named=True)
+    cell = [side.filter(think_budget=48, **at) for side in (second, first)]
+    difference = paired_difference(*cell)
+    assert (line["difference"], line["difference_low"], line["difference_high"]) == pytest.approx(difference[:3])
+    assert line["accuracy_b"] - line["accuracy_a"] == pytest.approx(line["difference"])
+    assert line["num_trajectories"] == 8 * 2 + 8 * 4
+
+
+def test_what_each_side_has_one_of_is_each_others() -> None:
+    """Two models trained apart, or two cells: their names need not agree."""
+    base, trained = pair_rows(models=["base"]), pair_rows(models=["trained"])
+    table = paired_cells(base, trained)
+    assert table["model"].unique().to_list() == ["base → trained"]
+    assert table["budget"].n_unique() == 3
+    cell = [
+        part.filter(strategy=name, think_budget=t)
+        for part, name, t in ((base, "vanilla", 16), (trained, "separate", 48))
+    ]
+    (line,) = paired_cells(*cell).to_dicts()
+    assert (line["strategy"], line["budget"]) == ("vanilla → separate", "16+32 → 48+32")
+
+
+def test_nothing_in_common_is_said() -> None:
+    with pytest.raises(ValueError, match=r"no two cells agree in benchmark, .*think_budget"):
+        paired_cells(
+            pair_rows(budgets=(16, 32), strategies=["separate"]), pair_rows(budgets=(48, 64), strategies=["separate"])
+        )
+
+
+def test_every_figure_is_printed_with_its_interval_and_count() -> None:
+    text = render_pairs(paired_cells(pair_rows(), pair_rows()), "the first", "the second")
+    assert text.startswith("A is the first\nB is the second\n")
+    lines = [line for line in text.splitlines() if line.lstrip().startswith("easy ")]
+    assert len(lines) == 14
+    assert all(line.count("[") == 6 and line.split()[-1] == "10" for line in lines)
+    assert all("+0.0 [" in line for line in lines)
+
+
+def test_a_metrics_name_has_no_character_that_mlflow_refuses() -> None:
+    row = {"benchmark": "easy", "model": "a>b → b>a", "strategy": "vanilla"}
+    assert metric_name("difference", row) == "difference/easy/a-then-b-to-b-then-a/vanilla"
+    seed = {"benchmark": "easy", "model": "trained@2", "strategy": "vanilla"}
+    assert metric_name("accuracy", seed) == "accuracy/easy/trained-seed-2/vanilla"

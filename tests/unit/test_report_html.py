@@ -27,9 +27,10 @@ from reports.content import Claim, ReportContent, ReportFigure, ReportSources, R
 from reports.figures import LEAST_CONTRAST, NUM_COLOURS, STYLES, WHITE, contrast, model_colours, tinted
 from reports.page import write_page
 from reports.page.chart import HEIGHT, WIDTH, Chart, main_chart
-from reports.page.payload import WORDING, Payload, build_payload, draw_problems, reference_answer
+from reports.page.payload import Payload, build_payload, draw_problems, reference_answer
 from reports.summary import cell_problems, summarize
 from reports.tables.costs import priced
+from reports.wording import texts
 from tests.report_tables import HOSTILE, PHRASE, cut, row, small_table, table, with_phrase
 from tests.unit.test_report_summary import make_rows
 
@@ -143,7 +144,7 @@ def test_a_phrase_of_the_models_own_stays_in_its_text() -> None:
 
 def test_every_name_of_a_row_is_explained() -> None:
     names = {"think_finish": ThinkFinish, "solution_finish": SolutionFinish, "grade_status": GradeStatus}
-    assert {column: set(explained) for column, explained in WORDING.items()} == {
+    assert {column: set(explained) for column, explained in texts("wording").items()} == {
         column: set(values) for column, values in names.items()
     }
 

@@ -9,10 +9,12 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from elastic_core.budget import TrainingBudget
+from elastic_core.statistics.accuracy import paired_difference
 from elastic_core.statistics.budgets import anytime_accuracy
 from elastic_core.trajectory import SCHEMA
-from reports.content import RATINGS
-from reports.summary import SUMMARY, cell_problems, summarize, write_summary_json
+from reports.content import RATINGS, Training
+from reports.summary import SUMMARY, cell_problems, headline, summarize, summarize_problems, write_summary_json
 
 BUDGETS = (0, 16, 32, 48, 64, 96, 128, 192)
 THOUGHT = {"base": {"easy": 75, "hard": 165}, "trained": {"easy": 45, "hard": 82}}
@@ -186,3 +188,56 @@ def test_one_problem_leaves_the_bounds_of_tokens_open() -> None:
     (cell,) = summarize(one_cell(problem=["a", "a"], sample=[0, 1])).to_dicts()
     assert (cell["tokens_mean"], cell["tokens_mean_high"]) == (26, None)
     assert cell["avg_at_k"] is not None
+
+
+ROWS = make_rows(benchmarks=["easy"], num_problems=30, num_samples=2)
+
+
+def training(budget: str) -> Training:
+    return Training(TrainingBudget.parse(budget), False, "base", None)
+
+
+def headline_of(rows: pl.DataFrame, trainings: dict[str, Training]) -> dict[str, float]:
+    problems = cell_problems(rows)
+    return headline(problems, summarize_problems(problems), anytime_accuracy(problems), trainings)
+
+
+def test_they_are_the_numbers_of_the_report() -> None:
+    numbers, summary = headline_of(ROWS, {"trained": training("48+32")}), summarize_problems(cell_problems(ROWS))
+    ends = ("", "_low", "_high")
+    for model in ("base", "trained"):
+        (star,) = summary.filter(model=model, strategy="separate", think_budget=48).to_dicts()
+        shown = [numbers[f"star/easy/{model}/separate{end}"] for end in ends]
+        assert shown == [star["avg_at_k"], star["ci_low"], star["ci_high"]]
+        (free,) = summary.filter(model=model, strategy="unconstrained").to_dicts()
+        shown = [numbers[f"free_tokens/easy/{model}/unconstrained{end}"] for end in ends]
+        assert shown == [free[f"tokens_mean{end}"] for end in ends]
+        (anytime,) = anytime_accuracy(cell_problems(ROWS)).filter(model=model, strategy="separate").to_dicts()
+        assert numbers[f"anytime/easy/{model}/separate"] == anytime["anytime"]
+    separate = ROWS.filter(pl.col("think_budget").is_not_null(), strategy="separate")
+    gain = paired_difference(separate.filter(model="trained"), separate.filter(model="base"))
+    assert [numbers[f"gain/easy/trained/separate{end}"] for end in ends] == pytest.approx(gain[:3])
+    assert "gain/easy/base/separate" not in numbers
+
+
+@pytest.mark.parametrize(
+    ("trainings", "expected"),
+    [
+        ({}, set()),
+        ({"trained": training("16..48+32")}, set()),
+        ({"trained": training("48+32"), "other": training("48+32")}, {"base", "trained"}),
+        ({"trained": training("48+32"), "other": training("96+32")}, {"trained"}),
+    ],
+)
+def test_without_one_trained_budget_there_is_no_accuracy_at_it(
+    trainings: dict[str, Training], expected: set[str]
+) -> None:
+    stars = {name.split("/")[2] for name in headline_of(ROWS, trainings) if name.startswith("star/")}
+    assert stars == expected
+
+
+def test_a_bound_that_is_infinite_is_no_metric() -> None:
+    one = ROWS.filter(pl.col("problem") == "000")
+    numbers = headline_of(one, {})
+    assert "free_tokens/easy/base/unconstrained" in numbers
+    assert "free_tokens/easy/base/unconstrained_high" not in numbers, "nothing is known beyond one problem"

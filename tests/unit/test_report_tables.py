@@ -5,16 +5,8 @@ import pytest
 
 from elastic_core.budget import TrainingBudget
 from elastic_core.statistics.accuracy import paired_differences, published_differences
-from elastic_core.statistics.budgets import (
-    anytime_accuracy,
-    anytime_differences,
-    falls,
-    marginal_accuracy,
-)
 from elastic_core.statistics.cost import TOKENS, CostModel, cell_costs
-from elastic_core.statistics.curves import area_differences
 from elastic_core.statistics.estimates import seeds_as_one
-from elastic_core.statistics.responses import thinking_spent
 from elastic_core.statistics.which_budget import advised_budgets, budget_advice, choose_budgets
 from reports.content import RATINGS, ReportParameters, ReportTable, Shown, Training
 from reports.summary import cell_problems, report_rows, summarize, summarize_problems
@@ -119,15 +111,6 @@ def test_templates_are_held_against_separate_budgeting(rows: pl.DataFrame, summa
     assert (line["of the navigator"], line["tokens"]) == (3, line["tokens of separate"])
 
 
-def test_pairs_say_who_thinks_and_who_solves(summary: pl.DataFrame) -> None:
-    table = comparisons.swap_ablation(summary, NOTHING)
-    assert table is not None
-    roles = set(table.frame.select("thinks", "solves").rows())
-    assert roles == {("base", "base"), ("trained", "trained"), ("base", "trained")}
-    assert "source" not in table.header
-    assert comparisons.swap_ablation(summary.filter(pl.col("model") == "base"), NOTHING) is None
-
-
 def test_tables_2_and_3_stand_beside_what_was_measured(summary: pl.DataFrame) -> None:
     theirs = published(["aime-2024"], ["E1-Math-1.5B"])
     swaps = comparisons.swap_ablation(summary, theirs)
@@ -156,14 +139,6 @@ def test_tables_2_and_3_stand_beside_what_was_measured(summary: pl.DataFrame) ->
         assert (table.frame["source"] == "measured").any()
 
 
-def test_a_training_that_began_with_another_model_says_so(summary: pl.DataFrame) -> None:
-    trainings = {"trained": Training(TrainingBudget.parse("96+32"), asks_length=False, base="base", metrics=None)}
-    table = comparisons.trainings_side_by_side(summary, trainings, NOTHING)
-    assert table is not None
-    assert set(table.frame.select("model", "trained under", "from").rows()) == {("trained", "96+32", "base")}
-    assert comparisons.trainings_side_by_side(summary, {}, NOTHING) is None
-
-
 def test_cells_of_a_half_done_sweep_are_marked(rows: pl.DataFrame) -> None:
     half = summarize(rows.filter((pl.col("model") != "trained") | (pl.col("problem") < "003")))
     table = comparisons.model_comparison(half, UNRATED, NOTHING)
@@ -174,16 +149,6 @@ def test_cells_of_a_half_done_sweep_are_marked(rows: pl.DataFrame) -> None:
     swaps = comparisons.swap_ablation(half, NOTHING)
     assert swaps is not None
     assert set(swaps.frame.filter(thinks="trained")["problems × samples"]) == {"3 × 4 †"}
-
-
-def test_differences_are_in_points_and_signed(rows: pl.DataFrame) -> None:
-    paired = paired_differences(rows, "model", "base")
-    table = comparisons.paired(paired, "model", "base")
-    assert table is not None
-    name = "difference from base"
-    assert table.frame[name].sum() == pytest.approx(100 * paired.filter(first="base")["difference"].sum())
-    assert all(line[table.header.index(name)].text[0] in "+-" for line in table.lines)
-    assert comparisons.paired(paired, "model", "nobody") is None
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
@@ -206,18 +171,6 @@ def test_two_gradings_differ_by_the_points_that_they_differ_by(seeds: int) -> No
     assert summary["avg_at_k"].to_list() == [0.5] * 3, "the numbers of everything else are ours"
     nowhere = cell_problems(rows.with_columns(published_score=pl.lit(None, pl.Float64)))
     assert comparisons.as_published(published_differences(nowhere), summarize_problems(nowhere)) is None
-
-
-def test_strategies_and_models_are_compared_at_equal_tokens_too(rows: pl.DataFrame) -> None:
-    by_strategy, by_model = area_differences(rows, "strategy", "vanilla"), area_differences(rows, "model", "base")
-    table = comparisons.equal_tokens(by_strategy, by_model)
-    assert table is not None
-    assert {"separate − vanilla", "budget forcing − vanilla", "trained − base"} <= set(table.frame["compared"])
-    (line,) = table.frame.filter(benchmark="hard", compared="separate − vanilla", of="base").to_dicts()
-    assert line["difference (points) low"] < line["difference (points)"] < line["difference (points) high"]
-    assert (line["problems"], line["trajectories"]) == (6, 2 * 2 * 6 * 4)
-    assert line["tokens from"] < line["tokens to"]
-    assert comparisons.equal_tokens(by_strategy.clear(), by_model.clear()) is None
 
 
 def test_the_advice_is_the_cheapest_budget_that_holds_with_its_cost_and_its_tail() -> None:
@@ -252,28 +205,6 @@ def test_costs_have_a_mean_and_a_tail_under_every_model(rows: pl.DataFrame, summ
     assert ours["milliseconds alone on its engine"].to_list() == pytest.approx(alone.to_list())
     assert table.frame.filter(model="base")["milliseconds alone on its engine"].null_count() == ours.height
     assert "2.5 per output token" in table.caption
-
-
-def test_falls_and_anytime_accuracy_are_tables_where_there_are_any(rows: pl.DataFrame) -> None:
-    problems = cell_problems(rows)
-    anytime = anytime_accuracy(problems)
-    assert getattr(budget_tables.anytime(anytime, "log-uniform"), "frame", pl.DataFrame()).height == anytime.height
-    assert budget_tables.anytime(anytime.clear(), "log-uniform") is None
-    models = problems["model"].unique().sort().to_list()
-    compared = anytime_differences(problems, [(models[0], model) for model in models[1:]])
-    assert (
-        getattr(budget_tables.anytime_compared(compared, "uniform"), "frame", pl.DataFrame()).height == compared.height
-    )
-    assert budget_tables.anytime_compared(compared.clear(), "uniform") is None
-    assert budget_tables.falls(falls(problems)) is None
-
-
-def test_thinking_and_marginal_tables_need_their_rows(rows: pl.DataFrame) -> None:
-    spent, gains = thinking_spent(rows), marginal_accuracy(cell_problems(rows))
-    assert getattr(budget_tables.thinking(spent), "frame", pl.DataFrame()).height == spent.height
-    assert getattr(budget_tables.marginal(gains), "frame", pl.DataFrame()).height == gains.height
-    assert budget_tables.thinking(spent.clear()) is None
-    assert budget_tables.marginal(gains.clear()) is None
 
 
 def test_every_published_number_is_complete_and_stands_there_once() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from elastic_core.budget import Budget
 from elastic_core.engines.base import drive
 from elastic_core.seeds import request_seed
-from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling
+from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Purpose, Sampling
 from elastic_core.trajectory import BudgetExceeded, SolutionFinish, ThinkFinish, Trajectory
 from tests.marks import markers, single
 from tests.scripted import ScriptedEngine
@@ -178,3 +178,8 @@ def test_equal_seeds_give_equal_trajectories(name: str) -> None:
     budget = Budget(None, None) if name == "unconstrained" else Budget(6, 5)
     first, second = (run(name, budget, ScriptedEngine(token)) for _ in range(2))
     assert first == second
+
+
+def test_no_two_strategies_have_one_purpose() -> None:
+    purposes = [strategy.purpose for strategy in STRATEGIES.values() if strategy.purpose is not None]
+    assert sorted(purposes) == sorted(Purpose)
