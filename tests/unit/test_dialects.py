@@ -337,7 +337,7 @@ def test_a_thought_can_be_hidden() -> None:
     assert planned({"include_reasoning": "no"}).body == {"include_reasoning": False}
 
 
-def test_a_level_that_was_not_measured_is_the_nearest_or_refused() -> None:
+def test_a_level_that_was_not_measured_is_the_nearest_the_default_or_refused() -> None:
     """The next higher one, which has at least its accuracy, as levels are chosen."""
     efforts = ("minimal", "low", "medium", "high")
     assert [planned({"reasoning_effort": each}, FREE).level for each in efforts] == ["low", "low", "high", "high"]
@@ -345,6 +345,11 @@ def test_a_level_that_was_not_measured_is_the_nearest_or_refused() -> None:
     assert planned({"reasoning_effort": "high"}, cheap).level == "minimal"
     with pytest.raises(Refused, match=r"'medium', which was not measured .*expected low, high"):
         planned({"reasoning_effort": "medium"}, NO_LEVEL)
+    for levels in ({}, LEVELS):
+        found = planned({"reasoning_effort": "medium"}, ServeConfiguration(Budget(16, 5), levels, "default"))
+        assert (found.level, found.budget) == ("default", Budget(16, 5))
+    with pytest.raises(Refused, match="--unmeasured default"):  # There is no budget that it could get.
+        planned({"reasoning_effort": "low"}, ServeConfiguration(None, {}, "default"))
     # Where it is not needed, nothing is refused.
     for config in (NO_LEVEL, DEFAULT):
         assert planned({"reasoning_effort": "medium", "thinking_budget": 3}, config).budget == Budget(3, 5)
