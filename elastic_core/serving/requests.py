@@ -164,6 +164,9 @@ def plan(
     rule = next((Rule(name, config.reads) for each, name in config.rules.items() if each == level), None)
     if most is not None:
         room = min(room, most)
+        if budget.total is not None and rule is None:  # vLLM refuses more than the context holds, and agents ask 32,000.
+            ends = budget.total + marks.max_forced + 1
+            body.update({key: min(body[key], ends) for key in _MOST[kind] if body.get(key) is not None})
     elif kind == "completions":  # Where vLLM would take 16.
         if budget.total is None and rule is None:
             raise Refused(f"max_tokens is missing; give it beside the budget {budget}, which does not end by itself")

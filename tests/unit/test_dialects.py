@@ -454,3 +454,45 @@ def test_every_field_of_the_installed_clients_and_servers_is_known_or_sounds_lik
         unknown = {each for each in names_of(model) if _sounds_like_budget(each) and (each,) not in _PATHS}
         holders = {path[0] for path in _PATHS}
         assert unknown - holders - OPAQUE == set(), name
+
+
+CLAUDE_CODE = {
+    "max_tokens": 32000,
+    "thinking": {"type": "adaptive", "display": "summarized"},
+    "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+    "output_config": {"effort": "high"},
+    "stream": True,
+}
+CODEX = {
+    "reasoning": {"effort": "low", "summary": "auto"},
+    "include": ["reasoning.encrypted_content"],
+    "prompt_cache_key": "01a221fd",
+    "client_metadata": {"x-codex-turn-metadata": '{"thread_source": "user"}'},
+    "store": False,
+    "stream": True,
+}
+AI_SDK = {"reasoning_effort": "low", "tool_choice": "auto", "stream_options": {"include_usage": True}, "stream": True}
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "level", "most"),
+    [
+        ("messages", CLAUDE_CODE, "high", 82),  # 64 + 16, a think-end and an end-of-text.
+        ("messages", {**CLAUDE_CODE, "thinking": {"type": "adaptive"}}, "high", 82),
+        ("responses", CODEX, "low", None),
+        ("chat", {**AI_SDK, "max_tokens": 32000}, "low", 14),  # opencode
+        ("chat", AI_SDK, "low", None),  # Continue, Cline
+        ("responses", {**CODEX, "max_output_tokens": 2000}, "low", 14),
+        ("messages", {"max_tokens": 3024, "thinking": {"type": "enabled", "budget_tokens": 1024}}, "explicit", 1031),
+    ],
+)
+def test_what_agents_send_with_every_request_is_read(kind: Any, body: dict[str, Any], level: str, most: Any) -> None:
+    """Recorded from Claude Code 2.1.197, Codex 0.171.0, opencode 1.18.33, Continue 1.5.47, Cline 3.0.65 and AI SDK 7."""
+    found = planned(body, BOTH, kind)
+    assert found.level == level
+    given = next((found.body[key] for key in ("max_tokens", "max_output_tokens") if key in found.body), None)
+    assert given == most
+    assert not {"thinking", "output_config", "reasoning", "reasoning_effort"} & found.body.keys()
+    assert {
+        key: found.body[key] for key in ("stream", "include", "client_metadata") if key in body
+    }.items() <= body.items()
