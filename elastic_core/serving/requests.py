@@ -23,6 +23,7 @@ VARIABLE = "ELASTIC_SERVE"  # Environment variable with a `ServeConfiguration`, 
 CAP = "thinking_budget"  # What a chat template calls the budget of a thought.
 CONTINUES = "continue_final_message"  # vLLM's field of a chat; of a completion ours.
 Kind = Literal["chat", "completions", "responses", "messages"]
+Unmeasured = Literal["nearest", "default", "refuse"]
 UNLIMITED_BUDGET = Budget(None, None)
 _FLAG = FLAG, "true or false"
 _NUMBER = TypeAdapter(Annotated[int, Field(ge=-(2**63), lt=2**63)]), "a whole number of 64 bits"
@@ -47,15 +48,15 @@ _Text = Annotated[
 @validated(frozen=True, config=ConfigDict(extra="forbid"))
 class ServeConfiguration:
     """What a server offers: the `default` budget of a request that names none (None: unlimited), and the budgets of
-    `levels` by their names, empty where none was measured. A level that is missing is the `nearest` one, or the
-    request is refused. `reasoning_content` is whether a message has its thought by that older name too. `rules` are the
-    stop rules of levels that have one, and `reads` as what their probes are read (`elastic_core.rewards.reading`).
-    `template` is what a level's chat template is told. `goal` is what the server keeps under load by giving less
-    thought than was asked for."""
+    `levels` by their names, empty where none was measured. A level that is missing is the `nearest` one, the `default`
+    budget if there is one, or the request is refused. `reasoning_content` is whether a message has its thought by that
+    older name too. `rules` are the stop rules of levels that have one, and `reads` as what their probes are read
+    (`elastic_core.rewards.reading`). `template` is what a level's chat template is told. `goal` is what the server
+    keeps under load by giving less thought than was asked for."""
 
     default: _Text | None = None
     levels: Mapping[Effort, _Text] = Field(default_factory=dict)
-    unmeasured: Literal["nearest", "refuse"] = "nearest"
+    unmeasured: Unmeasured = "nearest"
     reasoning_content: bool = False
     rules: Mapping[Effort, str] = Field(default_factory=dict)
     reads: str = "math"
@@ -163,6 +164,9 @@ def plan(
     rule = next((Rule(name, config.reads) for each, name in config.rules.items() if each == level), None)
     if most is not None:
         room = min(room, most)
+        if budget.total is not None and rule is None:  # vLLM refuses more than the context holds, and agents ask 32,000.
+            ends = budget.total + marks.max_forced + 1
+            body.update({key: min(body[key], ends) for key in _MOST[kind] if body.get(key) is not None})
     elif kind == "completions":  # Where vLLM would take 16.
         if budget.total is None and rule is None:
             raise Refused(f"max_tokens is missing; give it beside the budget {budget}, which does not end by itself")
@@ -235,7 +239,8 @@ def _budget(body: dict[str, Any], config: ServeConfiguration) -> tuple[Budget, s
     cap, effort, field, native, hides = take_fields(body)
     is_open = cap is None and THINK not in given  # Whether a level may limit the thought.
     level = None if effort is None else _level(effort, config)
-    if is_open and effort is not None and level is None:
+    takes_default = config.unmeasured == "default" and config.default is not None
+    if is_open and effort is not None and level is None and not takes_default:
         why = f"which was not measured of this model; expected {', '.join(config.levels)}"
         raise Refused(f"{field} is {effort!r}, {why if config.levels else _NO_LEVEL}")
     if is_open and effort is None and native is not None and config.levels:
@@ -249,7 +254,10 @@ def _budget(body: dict[str, Any], config: ServeConfiguration) -> tuple[Budget, s
     return Budget(think, solution), "explicit" if given or cap is not None else default, hides
 
 
-_NO_LEVEL = f"and no level of this model was measured; give {OURS}"
+_NO_LEVEL = (
+    f"and no level of this model was measured; give {OURS}, or serve the model with a --budget that every effort gets "
+    "(--unmeasured default)"
+)
 
 
 def _level(effort: str, config: ServeConfiguration) -> Effort | None:

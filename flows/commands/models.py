@@ -217,9 +217,9 @@ def playground(preset: str, overrides: tuple[str, ...], host: str, port: int, co
 @budget_option('Budget of requests that name none, like "512+256". Without it they are unlimited.')
 @click.option(
     "--unmeasured",
-    type=click.Choice(["nearest", "refuse"]),
+    type=click.Choice(["nearest", "default", "refuse"]),
     default="nearest",
-    help="What an effort level gets that was not measured: the nearest one, or a refusal.",
+    help="What an effort level gets that was not measured: the nearest one, the default budget, or a refusal.",
 )
 @click.option(
     "--latency",

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
@@ -18,7 +18,7 @@ from elastic_core.models.special_tokens import load_markers
 from elastic_core.serving import server
 from elastic_core.serving.levels import EFFORTS, LEVELS, Effort, Levels, levels_beside, no_levels
 from elastic_core.serving.load import FEWEST, Goal
-from elastic_core.serving.requests import ServeConfiguration
+from elastic_core.serving.requests import ServeConfiguration, Unmeasured
 from elastic_core.strategies.base import Sampling
 from elastic_core.system.accelerators import installed_gpus
 from elastic_core.system.network import is_loopback, reachable, require_free_port
@@ -74,7 +74,7 @@ def command(
     *,
     family: str | None = None,
     budget: Budget | None,
-    unmeasured: Literal["nearest", "refuse"] = "nearest",
+    unmeasured: Unmeasured = "nearest",
     reasoning_content: bool = False,
     latency: float | None = None,
     tokens_per_second: float | None = None,

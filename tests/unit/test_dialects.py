@@ -337,7 +337,7 @@ def test_a_thought_can_be_hidden() -> None:
     assert planned({"include_reasoning": "no"}).body == {"include_reasoning": False}
 
 
-def test_a_level_that_was_not_measured_is_the_nearest_or_refused() -> None:
+def test_a_level_that_was_not_measured_is_the_nearest_the_default_or_refused() -> None:
     """The next higher one, which has at least its accuracy, as levels are chosen."""
     efforts = ("minimal", "low", "medium", "high")
     assert [planned({"reasoning_effort": each}, FREE).level for each in efforts] == ["low", "low", "high", "high"]
@@ -345,6 +345,11 @@ def test_a_level_that_was_not_measured_is_the_nearest_or_refused() -> None:
     assert planned({"reasoning_effort": "high"}, cheap).level == "minimal"
     with pytest.raises(Refused, match=r"'medium', which was not measured .*expected low, high"):
         planned({"reasoning_effort": "medium"}, NO_LEVEL)
+    for levels in ({}, LEVELS):
+        found = planned({"reasoning_effort": "medium"}, ServeConfiguration(Budget(16, 5), levels, "default"))
+        assert (found.level, found.budget) == ("default", Budget(16, 5))
+    with pytest.raises(Refused, match="--unmeasured default"):  # There is no budget that it could get.
+        planned({"reasoning_effort": "low"}, ServeConfiguration(None, {}, "default"))
     # Where it is not needed, nothing is refused.
     for config in (NO_LEVEL, DEFAULT):
         assert planned({"reasoning_effort": "medium", "thinking_budget": 3}, config).budget == Budget(3, 5)
@@ -449,3 +454,45 @@ def test_every_field_of_the_installed_clients_and_servers_is_known_or_sounds_lik
         unknown = {each for each in names_of(model) if _sounds_like_budget(each) and (each,) not in _PATHS}
         holders = {path[0] for path in _PATHS}
         assert unknown - holders - OPAQUE == set(), name
+
+
+CLAUDE_CODE = {
+    "max_tokens": 32000,
+    "thinking": {"type": "adaptive", "display": "summarized"},
+    "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+    "output_config": {"effort": "high"},
+    "stream": True,
+}
+CODEX = {
+    "reasoning": {"effort": "low", "summary": "auto"},
+    "include": ["reasoning.encrypted_content"],
+    "prompt_cache_key": "01a221fd",
+    "client_metadata": {"x-codex-turn-metadata": '{"thread_source": "user"}'},
+    "store": False,
+    "stream": True,
+}
+AI_SDK = {"reasoning_effort": "low", "tool_choice": "auto", "stream_options": {"include_usage": True}, "stream": True}
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "level", "most"),
+    [
+        ("messages", CLAUDE_CODE, "high", 82),  # 64 + 16, a think-end and an end-of-text.
+        ("messages", {**CLAUDE_CODE, "thinking": {"type": "adaptive"}}, "high", 82),
+        ("responses", CODEX, "low", None),
+        ("chat", {**AI_SDK, "max_tokens": 32000}, "low", 14),  # opencode
+        ("chat", AI_SDK, "low", None),  # Continue, Cline
+        ("responses", {**CODEX, "max_output_tokens": 2000}, "low", 14),
+        ("messages", {"max_tokens": 3024, "thinking": {"type": "enabled", "budget_tokens": 1024}}, "explicit", 1031),
+    ],
+)
+def test_what_agents_send_with_every_request_is_read(kind: Any, body: dict[str, Any], level: str, most: Any) -> None:
+    """Recorded from Claude Code 2.1.197, Codex 0.171.0, opencode 1.18.33, Continue 1.5.47, Cline 3.0.65 and AI SDK 7."""
+    found = planned(body, BOTH, kind)
+    assert found.level == level
+    given = next((found.body[key] for key in ("max_tokens", "max_output_tokens") if key in found.body), None)
+    assert given == most
+    assert not {"thinking", "output_config", "reasoning", "reasoning_effort"} & found.body.keys()
+    assert {
+        key: found.body[key] for key in ("stream", "include", "client_metadata") if key in body
+    }.items() <= body.items()

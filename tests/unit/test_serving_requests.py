@@ -94,6 +94,25 @@ def test_what_a_client_has_room_for_leaves_the_solution_its_tokens(
     assert (str(planned.budget), planned.room) == (budget, room)
 
 
+@pytest.mark.parametrize(
+    ("kind", "body", "told"),
+    [
+        ("chat", {"max_tokens": 32000}, {"max_tokens": 26}),
+        ("chat", {"max_tokens": 9, "max_completion_tokens": 32000}, {"max_tokens": 9, "max_completion_tokens": 26}),
+        ("completions", {"max_tokens": 32000}, {"max_tokens": 26}),
+        ("responses", {"max_output_tokens": 32000}, {"max_output_tokens": 26}),
+        ("messages", {"max_tokens": 32000}, {"max_tokens": 26}),
+        ("messages", {"max_tokens": 20}, {"max_tokens": 20}),
+        # What may fill the context is the client's to limit.
+        ("messages", {"max_tokens": 32000, "vllm_xargs": {"solution_budget": "unlimited"}}, {"max_tokens": 32000}),
+    ],
+)
+def test_more_than_a_budget_can_take_needs_no_room_in_the_context(kind: Any, body: Any, told: dict[str, int]) -> None:
+    """Agents ask for 32,000 tokens, and vLLM refuses what does not fit beside the prompt."""
+    planned = plan(kind, body, DEFAULT)
+    assert {key: value for key, value in planned.body.items() if key.startswith("max_")} == told
+
+
 def test_a_completion_has_room_for_its_budget() -> None:
     """Where vLLM would take 16 tokens."""
     assert plan("completions", {}, DEFAULT).body == {"max_tokens": 25}
