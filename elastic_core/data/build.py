@@ -1,17 +1,4 @@
-"""Data sets, built: raw files → clean tables → verl's parquet, with a manifest that says what everything is.
-
-<directory>/manifest.json       written last; without it nothing counts as built
-            clean/<name>.parquet
-            <name>.parquet      what training and benchmarks read
-            removed.parquet     which rows were left out, and why
-
-Its files are those of a store, where each data set lies under a key of everything that it depends on and is built once:
-
-<store>/<name>/clean-<key>.parquet      the clean table
-        <name>/<key>/<name>.parquet
-                     removed.parquet
-                     record.json        written last
-"""
+"""Data sets, built: raw files → clean tables → verl's parquet, with a manifest; README.md lists the files."""
 
 from __future__ import annotations
 
@@ -230,7 +217,7 @@ class Sets:
 
     @cached_property
     def _questions(self) -> dict[str, Questions]:
-        """Of what is measured: every training set is held against them."""
+        """Questions of measured sets, which every training set is held against."""
         return {entry.name: _questions(entry, self.clean_file(entry)) for entry in self._measured}
 
     @cached_property

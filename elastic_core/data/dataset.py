@@ -123,7 +123,7 @@ Fields = Mapping[str, pl.DataType | type[pl.DataType]]
 
 @dataclass(frozen=True, eq=False)
 class Mapper:
-    """From raw rows to clean ones: from the columns ROW and `fields` to ROW, `question` and `truth`, and where it has
+    """Maps raw rows to clean ones: from the columns ROW and `fields` to ROW, `question` and `truth`, and where it has
     them `id`, `starter_code` and `cluster`. It may leave rows out; what is wrong with one it reports by `bad_rows`."""
 
     fields: Fields | None  # columns with their types; None: `key` and `json` (text) of each element of a JSON document

@@ -1,10 +1,8 @@
-r"""What is left out of training, and why: rows that overlap with an evaluation set, and prompts that are too long; and
-what is only counted: duplicates and near-empty rows.
+r"""What is left out of training: rows that overlap with an evaluation set, and prompts that are too long.
 
-Two questions overlap when they are equal but for case and white space, or have 13 consecutive words in common; a word
-is a run of letters, digits and underscores (`\w+`), in lower case. GPT-3 was cleaned by 13-grams (Brown et al. 2020,
-appendix C), and ignored those of more than ten training documents. Not found: what was rephrased or translated, and
-questions of fewer than 13 words that are a part of another one.
+Two questions overlap when they are equal but for case and white space, or have 13 consecutive words in common (runs of
+`\w+`, in lower case; Brown et al. 2020, appendix C). Not found: rephrased or translated questions, and questions of
+fewer than 13 words that are a part of another one.
 """
 
 from __future__ import annotations

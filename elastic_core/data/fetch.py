@@ -128,7 +128,7 @@ def _fetched(store: Store, datasets: Sequence[Dataset]) -> dict[str, FetchedData
 
 
 class Store:
-    """Where files may lie, and what is recorded of them. Without a network it only looks at what is there and known,
+    """Places of files, and records of them. Without a network it only looks at what is there and known,
     and records nothing."""
 
     def __init__(self, sources: Path, mirror: Path | None, network: Network | None) -> None:

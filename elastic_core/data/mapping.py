@@ -1,5 +1,5 @@
-"""From raw rows to clean ones: problems that have an answer, and what is looked up or imitated rather than solved
-(thought templates, ratings, conversations). Programs are in `mapping_code`."""
+"""Mappings of raw rows to clean ones: problems that have an answer, and rows that are looked up or imitated rather than
+solved (thought templates, ratings, conversations). Programs are in `mapping_code`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def aime(raw: pl.DataFrame) -> pl.DataFrame:
 
 @reads("problem", "answer", year=pl.Int64(), aime_number=pl.Int64(), problem_number=pl.Int64())
 def aime_of_late(raw: pl.DataFrame) -> pl.DataFrame:
-    """Of `aime`, the contests from 2022 on: as many as a promise of a few points takes."""
+    """Contests of `aime` from 2022 on: enough problems to certify a difference of a few points."""
     return aime(raw.filter(pl.col("year") >= 2022))
 
 

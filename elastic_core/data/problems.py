@@ -1,9 +1,7 @@
-"""Data as every stage reads it: prompts, problems in verl's schema, and the manifest, which says where every file came
-from, what was left out, and why.
+"""Data as every stage reads it: prompts, problems in verl's schema, and the manifest.
 
-A published number holds for one wording: each template has a version in its name and its hash in the manifest, and a
-change of wording is a new name. A length is that of one user message through the chat template, with the generation
-prompt. Nothing is truncated, not even beyond the tokenizer's own `model_max_length`.
+A template has a version in its name and its hash in the manifest; a change of wording is a new name. A length is that
+of one user message through the chat template, with the generation prompt; nothing is truncated.
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ def _column(name: str, dtype: Any, found: pa.DataType) -> pl.Expr:
 
 
 def _numbered(rows: pl.DataFrame, numbers: Sequence[int] | None = None, first: int = 1) -> pl.DataFrame:
-    """With their positions, which follow each other from `first` if none are given."""
+    """Add positions to rows, counted from `first` if none are given."""
     return rows.with_columns(pl.Series(ROW, numbers or range(first, first + rows.height), dtype=pl.UInt32))
 
 

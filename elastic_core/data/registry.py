@@ -159,7 +159,7 @@ def all_datasets(user_directory: Path) -> dict[str, Dataset]:
 
 
 def stand_in_file(entry: Dataset, directory: Path) -> Path:
-    """Where the rows lie that stand in for those of a data set that has files."""
+    """File of the rows that stand in for those of a data set with files."""
     return directory / f"{entry.name}{Path(entry.files[0].path).suffix}"
 
 

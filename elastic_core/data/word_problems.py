@@ -1,19 +1,9 @@
 """Word problems in plain English, at two levels: what a small pretrained model can learn to solve by thinking.
 
-An amount of something begins, two to six operations change it, a question asks for it: collections, shopping, work by
-the hour, ages, travel (word_problems.toml). The thought to imitate goes from sentence to sentence, so a thought cut
-anywhere says how far it came. Reasoning models write more than they need, and so do most of these thoughts, whose steps
-are the same:
-
-    plain    Tom starts with 20 coins. The new ones are 3 * 4 = 12, so 20 + 12 = 32.
-    wordy    Okay, let me read the problem again. "Tom has 20 coins. [...]" Let me go step by step. Tom starts with 20
-             coins. The new ones are 3 * 4 = 12, so 20 + 12 = 32. Let me check: 20 + 12 = 32 is right. So the answer
-             is 32.
-
-- `easy` has 2 or 3 operations; `hard` 4 to 6, and one or two sentences whose number does not matter.
-- Amounts stay within 1..40, whose sums a model of 135 million parameters learns from few rows, and halves are whole.
-
-Every problem belongs to exactly one split, as in the miniature, by a checksum of its question.
+An amount of something begins, operations change it, a question asks for it (word_problems.toml): `easy` has 2 or 3
+operations; `hard` 4 to 6, and one or two sentences whose number does not matter. Amounts stay within 1..40. The thought
+to imitate goes from sentence to sentence, so that a thought cut anywhere says how far it came; most are longer than
+they need be (`WORDY`). Every problem belongs to exactly one split, by a checksum of its question.
 """
 
 import random

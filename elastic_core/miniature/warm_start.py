@@ -1,4 +1,4 @@
-"""From a recipe to a warm start: the architecture, its first weights, and the run that makes the base of them."""
+"""Warm starts from a recipe: the architecture, its initial weights, and the run that makes the base of them."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Where a thought begins and ends, in token ids. A mark is a sequence of tokens, often of one."""
+"""Begin and end of a thought, in token ids. A mark is a sequence of tokens, often of one."""
 
 from __future__ import annotations
 

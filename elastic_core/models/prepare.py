@@ -130,7 +130,7 @@ def _load(model: str) -> tuple[Any, Any]:
 
 
 def _former_names(model: str, tokenizer: Any, think: str | None, think_end: str | None) -> dict[str, str | None]:
-    """By marker the token's present name; None where that is the marker, "" where it has to be added."""
+    """The token's present name by marker; None where that is the marker, "" where it has to be added."""
     markers = (THINK, THINK_END)
     if think is not None and think_end is not None:
         for option, name in (("--think", think), ("--think-end", think_end)):

@@ -1,12 +1,8 @@
 """A question and its response as the text that a model is fine-tuned on, by a template that is chosen by name.
 
-Fine-tuning under one template and generating under another is the known cause of failed reproductions of ReasonFlux-F1
-(its published command says `qwen` where the model's own form is `deepseekr1`), so a template is checked against the
-model's tokenizer before a training.
-
-The rendering is the official chat template's with one difference: the response keeps its thought, which official
-templates of reasoning models drop. Where the official one keeps it, it can be used directly (`OwnTemplate`), system
-prompts included.
+Fine-tuning under one template and generating under another is the known cause of failed reproductions of ReasonFlux-F1,
+so a template is checked against the model's tokenizer. The rendering is the official chat template's, but the response
+keeps its thought, which official templates of reasoning models drop; where it keeps it, use that (`OwnTemplate`).
 """
 
 from __future__ import annotations

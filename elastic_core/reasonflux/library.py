@@ -1,10 +1,8 @@
 """Libraries of thought templates: the published one or the miniature's, joined by the user's own, or just a file.
 
-A template says how problems of one kind are solved, as steps that a navigator can hand out one by one.
-
 Two forms are read: the published one, JSON of {chapter: {section: [template]}}, and a flat one, a JSON list or JSONL of
-templates that name their chapter and section. The published file is irregular: a text may be a list of texts, an
-example an object, names repeat within a section, and some texts were escaped too often or not at all.
+templates that name their chapter and section. In the published file a text may be a list of texts, an example an
+object; names repeat within a section, and some texts were escaped too often or not at all.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Which template fits a problem: ReasonFlux's search from chapter to section to template.
+"""Which template fits a problem: ReasonFlux's search from chapter to section to template, by the cosine of names.
 
-Names alone are compared, by the cosine of their vectors, and each level is asked a question of its own. The chapter
-nearest to its question is chosen, then the two of its sections nearest to theirs; a template of these scores 0.9 times
-its own similarity plus 0.1 times its section's. The first match is the published method's; further ones are the
-runners-up of the same two sections.
-
-Where a level cannot decide, as under TF-IDF when a question shares no word with any chapter, the level below decides,
-and in the end the order of names; the order of the library's file never does.
+The chapter nearest to its question is chosen, then the two of its sections nearest to theirs; a template of these
+scores 0.9 times its similarity plus 0.1 times its section's. Further matches are the runners-up. Where a level cannot
+decide the level below does, and in the end the order of names; the order of the library's file never does.
 """
 
 from __future__ import annotations

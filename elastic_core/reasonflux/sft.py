@@ -1,10 +1,8 @@
 """ReasonFlux-F1: a reasoning model fine-tuned on trajectories that were written with thought templates.
 
-Data in the alpaca form (instruction, input, output) are built into conversations like every data set. Here they become
-rows of token ids with a loss mask for `elastic_core.training.sft`; the loss falls on the response and its end-of-text.
-
-Our correct trajectories become such data too (`alpaca_rows`), as F1 was made from Zero's: a conversation of navigator
-and solver becomes one thought, their replies without the requests. The model learns to think so unasked.
+Conversations in the alpaca form become rows of token ids for `elastic_core.training.sft`, with a loss on the response
+and its end-of-text. Correct trajectories of ReasonFlux-Zero become such data too (`alpaca_rows`): one thought, the
+replies without the requests.
 """
 
 from __future__ import annotations

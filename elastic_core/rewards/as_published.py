@@ -1,8 +1,7 @@
-"""Grades as the authors' program gives them (Elastic-Reasoning, commit 8871a3c), beside ours; docs/seeds.md says where
-the two differ. Mathematics is in `math.as_published`, programs are here.
+"""Grades as the authors' program gives them (Elastic-Reasoning, commit 8871a3c); docs/seeds.md says where they differ.
 
-A program is the last fenced block of the whole response, the thought included. It runs in our sandbox. What is not the
-authors': its bounds of memory, its time, which is its own and not the clock's, and the names that it finds defined.
+A program is the last fenced block of the response, thought included, and runs in our sandbox. Not the authors': bounds
+of memory, time that is the program's own, and the names that it finds defined. Mathematics: `math.as_published`.
 """
 
 from __future__ import annotations
@@ -136,7 +135,7 @@ def _passes(program: str, benchmark: str, truth: str) -> bool:
 
 
 def _without_main(program: str) -> str:
-    """Without the blocks of lines that begin as `_MAIN` and go on to the next line that is not indented."""
+    """Drop the blocks of lines that begin as `_MAIN` and go on to the next line that is not indented."""
     kept, is_left_out = [], False
     for line in program.split("\n"):
         is_left_out = line.strip().startswith(_MAIN) or (is_left_out and (not line.strip() or line[0] in " \t"))

@@ -1,9 +1,5 @@
 """What graders take and return: truths as the text that tables carry (`ground_truth` of verl's schema, `truth` of
-`grade`), grades, what of a response counts, and the graders by kind of truth.
-
-One plain mathematical answer is its own text, so that tables stay readable and other tools can use them. Everything
-else is JSON with a fixed set of keys. Nothing is executed here.
-"""
+`grade`), grades, and the graders by kind of truth. A truth with one plain answer is its own text, else JSON."""
 
 from __future__ import annotations
 

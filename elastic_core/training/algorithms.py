@@ -2,16 +2,13 @@
 
 - GRPO: one thought and one solution a rollout, under one budget; rewards are compared within a problem's rollouts.
 - AnytimeReasoner (Qi et al. 2025, "Optimizing anytime reasoning via budget relative policy optimization", 2505.13438):
-  a thought of at most t_S tokens is cut at budgets t_1 < ... < t_S, and answered several times from every cut. Its
-  worth is J = sum_j p_j score_j. Each segment is rewarded for the cuts that come after it, compared with the scores of
-  the thought's earlier cuts and of the problem's other thoughts. The advantages are those of the authors' code
-  (`verl/trainer/ppo/brpo.py` of sail-sg/AnytimeReasoner), which no deviation divides. Two things differ: a cut writes
-  think-end and nothing else, as `separate` does; and a thought that ended early is answered as often as a cut is,
-  theirs once more for every later cut.
+  a thought is cut at budgets t_1 < ... < t_S, and answered several times from every cut. Each segment is rewarded for
+  the cuts after it, J = sum_j p_j score_j, compared with the thought's earlier cuts and the problem's other thoughts
+  (`verl/trainer/ppo/brpo.py` of sail-sg/AnytimeReasoner). Differences: a cut writes think-end and nothing else; and a
+  thought that ended early is answered as often as a cut is, theirs once more for every later cut.
 - REO-RL in small (Gao et al. 2025, "How far are we from optimal reasoning efficiency?", arXiv 2506.07104): the same
   cuts, at budgets that grow exponentially, with one reward for the whole thought. Our choices, which its abstract
-  leaves open: a cut stands for the budgets up to it (`shares`, "width"), the whole thought has GRPO's advantage, and
-  answers have anytime training's.
+  leaves open: the weights (`shares`, "width"), GRPO's advantage for the thought, and anytime training's for answers.
 """
 
 import asyncio
@@ -208,7 +205,7 @@ def whitened(advantages: "torch.Tensor", mask: "torch.Tensor") -> "torch.Tensor"
 
 
 def cut_advantages(scores: np.ndarray, weights: Sequence[float], credit: Credit) -> np.ndarray:
-    """Of segment s = 0..S-1, the tokens between cut s-1 and cut s: a return R less its expectation V.
+    """Advantages of segments s = 0..S-1, the tokens between cut s-1 and cut s: a return R less its expectation V.
 
         A(s) = (R(s) - V(s)) / D(s)                                                             (1)
         R(s) = sum_{j >= from(s)} p_j score_j                                                   (2)

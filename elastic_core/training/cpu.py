@@ -90,7 +90,7 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 
 
 def _give_memory_back(*args: Any) -> None:
-    """As CUDA's `empty_cache` does: verl asks for it once a step, and KEPT_MEMORY else keeps what passes of other sizes
+    """Do as CUDA's `empty_cache`: verl calls it once a step, and KEPT_MEMORY else keeps what passes of other sizes
     have left in pieces, more with every step."""
     ctypes.CDLL(None).malloc_trim(0)
 

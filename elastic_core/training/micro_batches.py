@@ -1,10 +1,9 @@
 """Micro-batches that are padded: verl's dynamic batches, cut by what a forward pass holds.
 
-verl 0.9.1 cuts a mini-batch so that the sequences of a micro-batch sum up to `max_token_len` tokens at most, and mixes
-long and short ones to balance their work. Unless padding is removed, which takes flash-attention, the forward pass then
-holds rows × longest tokens: several times the limit. Here rows of similar length share a micro-batch, so that little is
-padded, and it is the padded size that stays within the limit. Losses are sums over the whole mini-batch's token count,
-so no gradient depends on the cut, unless a training is `as_published`.
+verl 0.9.1 cuts a mini-batch by the sum of its tokens and mixes long and short rows; padded, the forward pass holds rows
+× longest tokens, several times the limit. Here rows of similar length share a micro-batch, whose padded size stays
+within the limit. Losses are sums over the mini-batch's token count, so no gradient depends on the cut (but
+`as_published`).
 """
 
 from collections.abc import Sequence

@@ -22,7 +22,7 @@ _ALGORITHMS = {
 
 
 class TrainingRecord(TypedDict):
-    """Where a checkpoint comes from."""
+    """Origin of a checkpoint."""
 
     preset: str
     checkpoint: str  # "last" or "best"

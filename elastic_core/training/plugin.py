@@ -1,13 +1,9 @@
 """verl's entry point into this package: the group `verl.plugins` names it, so every process that imports verl loads it.
 
-Everywhere it checks versions, has torch's stores and the transfer of weights out of other users' reach, and mends what
-neither a registry nor a subclass of verl 0.9.1 can change. With VERL_PLATFORM=cpu it also makes verl run without an
-accelerator (cpu.py). The platform is never guessed: a Ray actor without a GPU on a GPU cluster sees none either.
-
-Few of a training's ten processes use verl's engines, which take seconds to import: hooks change these once something
-else has imported them.
-
-verl logs a failing plugin at debug level and goes on; `require_plugin` in requirements.py makes that an error.
+It checks versions and has torch's stores and the transfer of weights out of other users' reach. It patches verl 0.9.1
+where neither a registry nor a subclass suffices, by hooks on modules that are slow to import. With VERL_PLATFORM=cpu,
+which is never guessed, verl runs without an accelerator (cpu.py). verl logs a failing plugin at debug level and goes
+on; `require_plugin` in requirements.py makes that an error.
 """
 
 import os

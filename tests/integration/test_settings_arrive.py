@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 import elastic_core
 from elastic_core.training.algorithms import shares
-from elastic_core.training.grpo.parameters import DEADLINES, DEFAULT_ANSWERS, GrpoParameters
+from elastic_core.training.grpo.parameters import DEADLINES, GrpoParameters
 from elastic_core.training.sft import compose_config
 from elastic_core.training.sft_parameters import SftParameters, WarmStart
 from flows import presets
@@ -181,9 +181,7 @@ GRPO: dict[str, list[Arrival]] = {
             "settings.cuts.weights",
         )
     ],
-    "answers": [
-        Arrival("elastic.cuts.answers", if_cut(lambda p: p.answers or DEFAULT_ANSWERS), LOOP, "settings.cuts.answers")
-    ],
+    "answers": [Arrival("elastic.cuts.answers", if_cut(lambda p: p.answers or 4), LOOP, "settings.cuts.answers")],
     "max_generated_tokens": [
         Arrival(
             "elastic.max_generated_tokens",

@@ -1,13 +1,10 @@
 """Twins of models, small enough for a CPU: a model's configuration with few layers and a small width, its tokenizer and
 chat template, random weights. `elastic rehearse` runs a preset with them.
 
-With random weights every token would be as likely as any other: no thought would be closed, no answer right, and every
-reward the same. So one hidden dimension is a constant, which lets the output layer prefer words to tokens that no text
-has; and a token of `ANSWERS` has a dimension of its own, which makes the next one likely.
-
-A model that cannot be reached is made of the facts of its family, a TOML file each in `families`. Its tokenizer is then
-a byte-level byte-pair encoding (`merges.txt`, the format of GPT-2's) with the family's number of tokens, special tokens
-and ids, which splits text otherwise than the real one.
+So that thoughts are closed and some answers right, one hidden dimension is a constant, by which the output layer
+prefers words to tokens that no text has; and a token of `ANSWERS` has a dimension that makes the next one likely. A
+model that cannot be reached is made of the facts of its family (`families`), with a byte-pair encoding (`merges.txt`)
+that has its number of tokens, special tokens and ids.
 """
 
 from __future__ import annotations
@@ -48,7 +45,7 @@ _EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, 
 
 
 class Size(NamedTuple):
-    """Of a twin; `width` is a multiple of `head`."""
+    """Sizes of a twin; `width` is a multiple of `head`."""
 
     layers: int
     width: int
@@ -95,7 +92,7 @@ Origin = Path | Family
 
 
 def origin_of(model: str) -> Origin:
-    """Where to take the twin of a model from: a directory, the hub's cache, the hub, or else the facts of its family.
+    """Find the origin of a model's twin: a directory, the hub's cache, the hub, or else the facts of its family.
     Raises UserError when none of them has it."""
     try:
         return Path(model) if Path(model).is_dir() else files.locate(model, _FILES)

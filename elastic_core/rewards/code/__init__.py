@@ -320,7 +320,7 @@ def same_value(given: Any, expected: Any, *, floats: bool = False) -> bool:
 
 
 def parse_int(digits: str) -> Any:
-    """For `json.loads` of values to compare: integers of any length, the longest by their digits."""
+    """Read integers for `json.loads` of values to compare: integers of any length, the longest by their digits."""
     return int(digits) if len(digits) <= _MAX_DIGITS else (digits,)
 
 

@@ -50,7 +50,7 @@ _NULL = os.makedev(1, 3)
 
 
 class Limits(NamedTuple):
-    """Of each process: memory (address space, bytes) and CPU time (seconds)."""
+    """Limits of each process: address space in bytes, CPU time in seconds."""
 
     memory: int
     cpu_seconds: float
@@ -178,7 +178,7 @@ def _folders(package: str) -> tuple[Path, ...]:
 
 
 def _limits(limits: Limits) -> list[str]:
-    """For `harness.start`. Kernels before 5.14 count all processes that the user runs anywhere: there the
+    """Arguments of `harness.start`. Kernels before 5.14 count all processes that the user runs anywhere: there the
     limit on them would not be the sandbox's own."""
     major, minor = platform.release().split(".")[:2]
     counts_processes = (int(major), int("".join(filter(str.isdigit, minor)))) >= (5, 14)

@@ -55,7 +55,7 @@ def _take() -> int | None:
 
 
 def own_directory() -> Path:
-    """Where the graders of this user on this machine meet. UserError as `private_directory`."""
+    """Directory of the locks of this user's graders on this machine. UserError as `private_directory`."""
     directory = private_directory() / "programs"
     directory.mkdir(exist_ok=True)
     return directory

@@ -1,37 +1,4 @@
-"""A sandbox for untrusted programs, on bubblewrap.
-
-Covered:
-- The file system: a program sees Python, its standard library, the C libraries that these need, `harness`, and numpy
-  where it is asked for, all read-only; and a /tmp of its own in memory, of 64 MiB. No home, no project, no /proc, no
-  /sys, nothing else of the system. Its only device is /dev/null; for root it is not the machine's own node.
-- Namespaces of its own: user, PID, mount, IPC, UTS, network (nothing in it but a loopback of its own), and cgroup
-  where the kernel has them. No capabilities, an empty environment, a session of its own.
-- System calls: `seccomp` denies what reaches other processes, namespaces, mounts, sockets, keys, modes, owners and
-  times of files, and memory that no limit counts.
-- Descriptors: a program has no socket from outside, only pipes that were made inside, or files without a name.
-- A program is one process, with threads: it can start no others, and `multiprocessing` starts threads.
-- Limits: CPU time, address space, file size, open files, no core dumps; and the numbers of threads and of files in
-  /tmp, looked at every `TICK` seconds, whether or not the program is heard of. Where the kernel counts threads by user
-  namespace (5.14) and the user is not root, whom it does not limit, that is a hard limit as well.
-- Time, without what was spent waiting for a processor (`OwnTime`): what else the machine runs is not the program's
-  fault. As many programs run at a time as there are processors (`slot`). Whatever ends a run, the namespace's init is
-  killed, and it has ended, with all of its processes, when `Sandbox.close` returns. It also ends with the thread that
-  started it.
-- Messages from inside: a length above what can be right, at most `MAX_BYTES`, is refused unread, and what they say is
-  data.
-
-Not covered:
-- Faults of the kernel itself, and what processors leak through timing. For those, run graders on a machine that holds
-  nothing else.
-- Fairness: a program may use all cores until its time is up; its neighbours take longer, which is not counted.
-- Between two looks, a program may have more threads, and more files, than it may.
-- Bytes in pipes and pairs of sockets, as many as 64 descriptors hold in their default sizes, and page tables.
-- Programs that need processes with separate memory, sockets, packages other than numpy, random numbers from a device,
-  locks, modes and times of files, shared memory without a file (`mmap.mmap(-1, length)`), or files that last: /tmp
-  lasts as long as the sandbox, so that the tests of a "stdin" problem share one.
-- Where Python, numpy and this project are installed: their compiled files say so.
-- A C library other than GNU's: what Python needs is what `ldd` says.
-"""
+"""A sandbox for untrusted programs, on bubblewrap; ../README.md lists what it covers and what not."""
 
 from __future__ import annotations
 

@@ -1,21 +1,12 @@
 """The system calls that programs in the sandbox may not make, as the filter that bubblewrap installs.
 
-Reasons to deny one:
-- It reaches another process of the sandbox (ptrace, pidfd_getfd), or changes its limits or priority (prlimit64).
-- It takes memory that no limit counts: memfd_create, System V memory and queues, asynchronous I/O, extended attributes,
-  record locks, shared memory without a file, descriptors for one thread, and pages that a pipe or socket holds after
-  the program has unmapped or truncated them (vmsplice, sendfile).
-- The kernel counts it by user, and other sandboxes would lack it (inotify, large pipes).
-- It changes a file's mode, owner or times; where the grader is root and the file a device, that is the machine's.
-- It tells the names of the machine's file systems (statmount), or the names of its interfaces (ioctl).
-- It opens much of the kernel without a use for programs: namespaces, mounts, sockets except for pairs, keys, io_uring.
+Denied are calls that reach other processes of the sandbox; take memory that no limit counts, such as pages that a pipe
+or socket holds after the program has unmapped them; take what the kernel counts by user, which other sandboxes would
+lack; change mode, owner or times of a file; tell names of file systems or interfaces; or open much of the kernel
+without a use for programs. Denied calls fail with EPERM; calls newer than this list with ENOSYS, as on an older kernel.
 
-Some calls are denied by an argument. Denied calls fail with EPERM; calls newer than this list with ENOSYS, as on an
-older kernel.
-
-A second filter, for the program itself, denies new processes, as nothing else limits root's number everywhere; sendmsg:
-descriptors on their way are counted by user, and where too many are, no other sandbox could send its first; and prctl,
-which could undo the settings of the harness.
+A second filter, for the program, denies new processes; sendmsg, as descriptors on their way are counted by user; and
+prctl, which could undo the settings of the harness.
 """
 
 from __future__ import annotations

@@ -1,18 +1,13 @@
 """The Codeforces rating of a model, by CodeElo (Quan et al. 2025, arXiv 2501.01257), and its percentile among users.
 
-The model takes part, on paper, in each contest that it was given problems of. The standings say which rank its result
-would have had, and the contest's rating is the one at which that rank is to be expected among the rated participants.
-The model's rating is the mean over contests.
+The standings of each contest say which rank the model's result would have had; the contest's rating is the one at which
+that rank is to be expected among the rated participants, and the model's the mean over contests. Scores, ranks and
+bounds follow CodeElo's program (QwenLM/CodeElo, calc_rating.py; rllm's cf_elo_calc.py for Elastic Reasoning). By it
 
-Scores, ranks and bounds follow CodeElo's program (QwenLM/CodeElo, calc_rating.py), which Elastic-Reasoning's figures
-come from by way of rllm's cf_elo_calc.py. What that makes of a model, and what it does not:
-
-- Time is not counted. A human's points fall by the minute, and in ICPC contests the minutes are penalty; the model
-  answers at once. A solved problem is therefore worth more to it than to any human.
-- A rejected attempt costs 50 points, as it does a human, but down to 0 and not to 30 % of the problem's points.
-- Problems of a contest that the results do not hold count as unsolved.
-- Contests of all divisions count alike, however unlikely the model's rating makes it to take part in them.
-- A participant's first contest has the rating 0 in the API, and counts with it.
+- time is not counted: a solved problem is worth more to a model than to any human;
+- a rejected attempt costs 50 points down to 0, not to 30 % of the problem's points;
+- problems of a contest without results count as unsolved, and contests of all divisions alike;
+- a participant's first contest has the rating 0 in the API, and counts with it.
 """
 
 from __future__ import annotations

@@ -1,16 +1,10 @@
-r"""Mathematical answers: what counts of a response, and whether it is right.
+r"""Mathematical answers: the last box of a solution, compared as mathematics with the accepted answers.
 
-Covered: the last box of the solution, compared as mathematics with the accepted answers, or with all of several in any
-order; units, tolerances, tuples, sets, intervals, inequalities and matrices. Numbers, and what is spelled alike, are
-compared here; expressions by math-verify, in a worker process with a deadline. docs/data.md has the rules, and
-tests/integration/test_answer_rules.py their examples.
+Numbers, and what is spelled alike, are compared here; expressions by math-verify, in a worker process with a deadline
+in processor time. docs/data.md has the rules, tests/integration/test_answer_rules.py examples. Not covered: answers
+without a box, and expressions that sympy's `simplify` cannot bring together, which are wrong.
 
-Not covered: whether a response shows its work, and answers without a box. Equality is as good as sympy's `simplify`:
-expressions that it cannot bring together are graded as wrong.
-
-A thread that wants an answer compared takes a worker and waits for it; no thread supervises or polls. A worker is a
-fresh interpreter: a fork, or a child of multiprocessing, would bring along what the parent has imported. It forks the
-process that compares, and that has its deadline in processor time: a busy machine changes no grade.
+A worker is a fresh interpreter, without what the parent has imported, that forks the process that compares.
 """
 
 from __future__ import annotations

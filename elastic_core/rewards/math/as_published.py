@@ -1,12 +1,8 @@
-r"""Mathematical answers by the rules of the authors' program, at commit 8871a3c (docs/seeds.md has file and line): what
-it reads as the answer, and what it takes for equal.
+r"""Mathematical answers by the rules of the authors' program, at commit 8871a3c (docs/seeds.md has file and line).
 
-Two comparisons, of which one suffices. `same_spelling` knows a few spellings of LaTeX. `same_value` turns LaTeX into
-plain text, drops units, and has sympy simplify the difference: of the parts of a tuple in their order, of no integer
-with anything but this integer, of no fraction with another one, and of nothing with more than two letters or with
-braces or parentheses in an exponent. There is no tolerance.
-
-Not the authors': the deadline and the memory of a worker, which `same_value` runs in, and that nothing evaluates text.
+Either comparison suffices: `same_spelling` knows a few spellings of LaTeX; `same_value` turns LaTeX into plain text,
+drops units, and has sympy simplify the difference, of the parts of a tuple in their order. Not the authors': the
+deadline and the memory of a worker, and that nothing evaluates text.
 """
 
 from __future__ import annotations

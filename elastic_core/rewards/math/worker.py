@@ -1,12 +1,11 @@
 """A process that compares answers by computer algebra (math-verify), one at a time: `python -m` this module.
 
-It imports what that takes, compares a few answers, which fills the caches of the parser, and forks a child. The child
-reads requests from standard input and writes verdicts to standard output, a line of JSON each. A child that has used
-the processor time of its deadline is ended by the kernel; another one, as warm, takes its place within milliseconds.
+It imports what that takes, compares a few answers to fill the parser's caches, and forks a child, which reads requests
+from standard input and writes verdicts, a line of JSON each. The kernel ends a child whose processor time is up;
+another one, as warm, takes its place within milliseconds.
 
-Nothing here evaluates Python. math-verify's parser of plain expressions, which does, is not used. Its LaTeX parser
-builds sympy objects by itself, but gives the digits of a number to sympy, which reads all text by `eval`; that one
-function of sympy's is replaced by one that reads numbers and refuses everything else.
+Nothing here evaluates Python: math-verify's LaTeX parser gives the digits of numbers to sympy, which reads text by
+`eval`; that function is replaced by one that reads numbers and refuses everything else.
 """
 
 from __future__ import annotations

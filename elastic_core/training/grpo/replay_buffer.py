@@ -1,4 +1,4 @@
-"""Where the trainer waits for a step's rollouts: none may be missing, and with dynamic sampling all teach something."""
+"""The trainer's wait for a step's rollouts: none may be missing, and with dynamic sampling all teach something."""
 
 import time
 from collections.abc import Iterable
@@ -58,7 +58,7 @@ class StrictReplayBuffer(ReplayBuffer):  # type: ignore[misc]
         return batch, {"rollout/groups_discarded": float(len(self.submitted) - len(chosen))}
 
     def _all_rows(self, partition_id: str) -> dict[str, Extra]:
-        """By key, once all rollouts of this step have ended."""
+        """Wait until all rollouts of this step have ended; their rows by key."""
         told = time.time()
         while True:
             self._sync_metadata_from_transfer_queue()
@@ -68,7 +68,7 @@ class StrictReplayBuffer(ReplayBuffer):  # type: ignore[misc]
 
 
 def extra_fields(partition_id: str, keys: list[str]) -> dict[str, Extra]:
-    """Of each row, by its key."""
+    """Problem and extra fields of each row, by its key."""
     data = transfer_queue.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["uid", "extra_fields"])
     return dict(zip(keys, zip(data["uid"], data["extra_fields"], strict=True), strict=True))
 

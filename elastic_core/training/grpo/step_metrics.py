@@ -36,7 +36,7 @@ LEAST_AGREEMENT = 0.9
 
 
 class StepMetrics:
-    """In the place of verl's MLflow logger. `rename` turns verl's name of a metric into one that MLflow takes; MLflow
+    """Replaces verl's MLflow logger. `rename` turns verl's name of a metric into one that MLflow takes; MLflow
     may be away for `patience_seconds`."""
 
     def __init__(
@@ -118,7 +118,7 @@ def _steps(client: "MlflowClient", run_id: str, name: str) -> list[int]:
 
 
 class NothingLearned:
-    """Where all rollouts of a problem have the same reward their advantages are 0, and teach nothing."""
+    """Warns of steps whose groups all have equal rewards: their advantages are 0, and teach nothing."""
 
     def __init__(self) -> None:
         self._idle = 0

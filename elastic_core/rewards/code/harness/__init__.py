@@ -1,12 +1,9 @@
-"""Programs that run inside the sandbox, under `python -I -S -B`, where this package is called `harness`.
+"""Programs that run inside the sandbox, under `python -I -S -B`, where this package is called `harness`: limits,
+prelude, the channel to the grader, and values as JSON between processes that do not trust each other.
 
-They hold nothing worth stealing: no expected output of "stdin" and "functional" problems ever enters the sandbox, and
-the test program of "check" problems runs in a sandbox of its own (`checker`), apart from the model's program
-(`candidate`). Only the standard library is imported, and only relatively among themselves.
+Expected outputs never enter the sandbox; the test program of "check" problems has a sandbox of its own (`checker`),
+apart from the model's program (`candidate`). Only the standard library is imported.
 
-This module has what each of them does first (limits, prelude, and the channel to the grader), and what goes between
-processes that do not trust each other: frames of bytes, and values in them as JSON, which are data only, no code and no
-types of the program's own.
 Carried: None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict, deque, and numpy's scalars as
 Python's. A value of a subclass (namedtuple, defaultdict, Counter, IntEnum) arrives as its base. Everything else is
 `Untransportable`: instances of other classes, generators, functions, arrays.

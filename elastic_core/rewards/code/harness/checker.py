@@ -1,13 +1,9 @@
-"""Runs a test program whose calls of the solution are answered by another sandbox.
+"""Runs a test program whose calls of the solution are answered by another sandbox, through proxies: nothing of the
+model's runs in this process.
 
-The solution's names are proxies here. They carry arguments there and values back, so nothing of the model's runs in
-this process: its verdict depends on the values alone. The solution's are the entry point where there is one, else
-`Solution` where the test program expects that, else all that it uses and does not define. Other names that it does not
-define are the prelude's; a name that neither defines is an error of the test program: a solution could define it.
-
-A test program raises when the solution is wrong: while it runs from top to bottom, or in its tests, which are called
-afterwards as pytest would (functions `test_*`, methods `test*` of classes `Test*`, after `setUp` or `setup_method`).
-Other fixtures and parameters are errors.
+The solution has the entry point where there is one, else `Solution` where the test program expects that, else all names
+that it uses and does not define. It raises when the solution is wrong: while it runs from top to bottom, or in its
+tests, called as by pytest (functions `test_*`, methods `test*` of classes `Test*`, after `setUp` or `setup_method`).
 
 Not carried: changes that the solution makes to its arguments. A value that cannot be carried ends the check, and so
 does NaN or an infinity where the test program does not speak of it: `if abs(a - b) > tolerance: raise` lets NaN pass.
