@@ -13,8 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import cast
 
 from elastic_core.data.dataset import Dataset, Generated, GitHub, Hub, Local, Source, SourceFile
-from elastic_core.data.download import Network
-from elastic_core.data.pins import Entry, Pin, read_pins, write_pins
+from elastic_core.data.download import Entry, Network, Pin, read_pins, write_pins
 from elastic_core.errors import UserError, no_space
 from elastic_core.system.files import LockHeld, exclusive, impostor
 from elastic_core.system.fingerprint import HashCache

@@ -14,7 +14,7 @@ from itertools import chain
 import numpy as np
 import polars as pl
 
-from elastic_core.rewards.reading import spelled
+from elastic_core.rewards import spelled
 from elastic_core.statistics.certificates import SERVED
 from elastic_core.statistics.cost import WORK
 from elastic_core.statistics.estimates import FREE, seed_keys
