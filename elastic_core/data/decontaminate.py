@@ -58,8 +58,8 @@ class Questions:
 def overlaps(
     name: str, train: Questions, evaluations: Mapping[str, Questions], common: int | None
 ) -> tuple[pl.DataFrame, dict[str, OverlapRecord]]:
-    """Rows of a training set that overlap with evaluation sets, as `REMOVED`, and their numbers by evaluation set;
-    `common` as in `find_overlaps`."""
+    """Training rows that overlap with evaluation sets, as `REMOVED`, and their numbers; `common` as in
+    `find_overlaps`."""
     prepared = Ngrams.of(train.text)
     found = [pl.DataFrame(schema=REMOVED)]
     numbers = {}
@@ -137,9 +137,9 @@ class Ngrams:
 
 
 def find_overlaps(train: Ngrams, evaluation: Ngrams, *, common: int | None = None) -> pl.DataFrame:
-    """Training rows that overlap with the evaluation set, as `OVERLAPS`. N-grams of more than `common` training rows do
-    not count: they are common phrases ("where m and n are relatively prime positive integers find m n"). GPT-3 used 10;
-    None counts every one."""
+    """Training rows that overlap with the evaluation set, as `OVERLAPS`. N-grams of more than `common` training rows,
+    such as "where m and n are relatively prime positive integers find m n", do not count; GPT-3 used 10, None counts
+    all."""
     assert train.length == evaluation.length
     overlaps = pl.concat([_equal_questions(train, evaluation), _shared_ngrams(train, evaluation, common)])
     return overlaps.unique("train_row", keep="first", maintain_order=True).sort("train_row")

@@ -50,8 +50,7 @@ class Pin:
 
 @dataclass
 class Entry:
-    """Record of one repository in `sources.lock.json`, at the revision that data sets name: made by the first fetch,
-    and held to by later ones."""
+    """Record of one repository at the revision that data sets name, in `sources.lock.json`."""
 
     revision: str | None = None  # the commit; None when all files came from a mirror
     patterns: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the files that each pattern stands for
@@ -112,8 +111,8 @@ class Network:
         }
 
     def download(self, source: GitHub | Hub, name: str, revision: str, part: Path, size: int | None) -> None:
-        """Bring `part` to the whole content of a file, going on after the bytes that it has; nothing is kept of a file
-        of more bytes than `size`."""
+        """Bring `part` to the content of a file, going on after its bytes; nothing is kept of more than `size`
+        bytes."""
         if size is not None and part.is_file() and part.stat().st_size == size:
             return  # All had arrived, and the fetch ended before it was checked.
         part.parent.mkdir(parents=True, exist_ok=True)

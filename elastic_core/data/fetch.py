@@ -69,8 +69,7 @@ def fetch(datasets: Sequence[Dataset], *, sources: Path, mirror: Path | None = N
 
 
 def located(dataset: Dataset, *, sources: Path, mirror: Path | None) -> FetchedDataset | None:
-    """A data set as an earlier fetch left it, without network; None when a file is missing, contradicts the registry or
-    the pins, or was never fetched."""
+    """A data set as an earlier fetch left it, without network; None when a file is missing or not as recorded."""
     try:
         return _fetched(Store(sources, mirror, None), [dataset])[dataset.name]
     except (UserError, OSError):
@@ -78,8 +77,7 @@ def located(dataset: Dataset, *, sources: Path, mirror: Path | None) -> FetchedD
 
 
 def bytes_present(dataset: Dataset, mirror: Path) -> int | None:
-    """Size of a data set's files in a mirror (a user's own where they were added), whatever their content; None when
-    one is missing."""
+    """Size of a data set's files in a mirror (a user's own where they were added); None when one is missing."""
     source = cast(Stored, dataset.source)
     present = [_present(mirror, source, file.path) for file in dataset.files]
     return sum(path.stat().st_size for found in present for path in found.values()) if all(present) else None
@@ -127,8 +125,7 @@ def _fetched(store: Store, datasets: Sequence[Dataset]) -> dict[str, FetchedData
 
 
 class Store:
-    """Places of files, and records of them. Without a network it only looks at what is there and known,
-    and records nothing."""
+    """Places of files, and records of them. Without a network it only checks, and records nothing."""
 
     def __init__(self, sources: Path, mirror: Path | None, network: Network | None) -> None:
         self.sources, self.mirror, self.network = sources, mirror, network
@@ -276,8 +273,7 @@ def _is_pattern(source: Stored, path: str) -> bool:
 
 
 def _place(root: Path, source: Stored, name: str) -> Path:
-    """A file's path in a mirror or among the downloads, or where a user has it. One outside of a tree is a UserError:
-    others write the listings."""
+    """A file's path in a mirror, among the downloads, or where a user has it. UserError for one outside of the tree."""
     if isinstance(source, Local):
         return source.directory / name
     path = PurePosixPath(source.repository, name)

@@ -113,8 +113,7 @@ class LengthSummary(TypedDict):
 
 
 def prompt_lengths(tokenizer: Any, prompts: Sequence[str]) -> np.ndarray:
-    """Tokens of each prompt, `len(chat_prompt(tokenizer, prompt))`, on all cores: shape (prompts,), int64. Raises as
-    `render`."""
+    """Tokens of each prompt through the chat template, on all cores: shape (prompts,), int64. Raises as `render`."""
     lengths: list[int] = []
     with _parallel_tokenizers():
         for chunk in _chunks(prompts):

@@ -28,8 +28,7 @@ BATCH_BYTES = 64 << 20
 bytes, not in rows. A row above the bound is a batch by itself."""
 
 MEMORY = 3 << 30
-"""Bytes that the process that unpacks parquet may use, on top of an idle one. A batch of 64 MiB in a row group of
-600 MB takes 1.3 GB."""
+"""Bytes that unpacking parquet may use. A batch of 64 MiB in a row group of 600 MB takes 1.3 GB."""
 BATCH_ROWS = 4096
 LARGEST_RATIO = 1000  # unpacked bytes to those of a parquet file; a bomb has millions
 LARGEST_TEXT_RATIO = 50  # the same of compressed text
@@ -88,9 +87,8 @@ def column_names(file: Path) -> list[str]:
 
 
 def records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield position and fields of each row of a file in JSONL (the lines that are not blank, counted as in an editor)
-    or JSON: the elements of a list, or of the only list in an object, as in `{"data": [...]}`. BadRow for a row that is
-    not an object."""
+    """Yield position and fields of each row of a file in JSONL (the lines that are not blank) or JSON: the elements of
+    a list, or of the only list in an object, as in `{"data": [...]}`. BadRow for a row that is not an object."""
     rows: Any
     if format_of(file) == ".jsonl":
         rows = ((number, _parse(line, number)) for number, line in enumerate(_lines(file), 1) if line.strip())
@@ -108,8 +106,8 @@ def records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _lines(file: Path) -> Iterator[bytes]:
-    """Yield the lines of a text file, unpacked, without a byte order mark. BadRow for a file of another format, and for
-    a decompression bomb."""
+    """Yield the lines of a text file, unpacked, without a byte order mark. BadRow for another format, and for a
+    bomb."""
     compression = _COMPRESSIONS.get(file.suffix.lower())
     left = max(ALWAYS_FINE, LARGEST_TEXT_RATIO * file.stat().st_size)
     try:

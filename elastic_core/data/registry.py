@@ -145,8 +145,8 @@ of those of the registry's data sets."""
 
 
 def all_datasets(user_directory: Path) -> dict[str, Dataset]:
-    """The registry, and what `elastic data add` recorded below `user_directory`. UserError when a user's data set has
-    the name of one of the registry."""
+    """The registry, and what `elastic data add` recorded below `user_directory`. UserError for a name that both
+    have."""
     users = user_dataset.load(user_directory)
     for name in users.keys() & REGISTRY.keys():
         raise UserError(f'{user_directory / name}.json: "{name}" is a data set of the registry; choose another name')
@@ -164,8 +164,7 @@ def stand_in_file(entry: Dataset, directory: Path) -> Path:
 
 
 def select(names: Iterable[str], known: dict[str, Dataset]) -> list[Dataset]:
-    """Data sets by name, once each and in this order, with those they refer to. An unknown name is a UserError with
-    the nearest known one."""
+    """Data sets by name, in this order, with those they refer to. UserError for an unknown name, with the nearest."""
     chosen: dict[str, Dataset] = {}
     for name in names:
         if name not in known:

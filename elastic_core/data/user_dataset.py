@@ -156,9 +156,8 @@ def ungraded(clean: Iterable[pl.DataFrame]) -> list[tuple[int, str]]:
 
 
 def add(dataset: UserDataset, directory: Path) -> UserDataset:
-    """Copy the file and record the data set below `directory`, in place of one of the same name; returns what was
-    recorded. The copy is called by its content, so that several data sets share one. UserError when the file changed
-    since it was described."""
+    """Copy the file, called by its content, and record the data set below `directory`, in place of one of the same
+    name; returns what was recorded. UserError when the file changed since it was described."""
     origin = Path(dataset.file)
     copy = Path("files", dataset.sha256[:12], origin.name)
     if not (directory / copy).exists():

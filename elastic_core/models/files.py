@@ -40,8 +40,7 @@ def is_local(model: str) -> bool:
 
 def locate(model: str, files: tuple[str, ...] = MODEL_FILES) -> Path:
     """Return the directory of a model, given as a directory or as OWNER/NAME on the hub. A complete model in the hub's
-    cache is used, whatever later commits say; else its `files` (patterns) are downloaded, at the newest commit.
-    UserError when that fails."""
+    cache is used; else its `files` (patterns) are downloaded, at the newest commit. UserError when that fails."""
     if is_local(model):
         return Path(model).resolve()
     from huggingface_hub import constants, snapshot_download

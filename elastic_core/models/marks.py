@@ -46,8 +46,7 @@ class Marks:
 
     @cached_property
     def stop(self) -> tuple[int, ...]:
-        """Ids at which a thought may have ended: the last one of each mark that ends it. Whether it has is for `end` to
-        say."""
+        """Ids at which a thought may have ended, the last one of each mark that ends it; `end` decides."""
         return tuple(dict.fromkeys(mark[-1] for mark in (*self.think_ends, *self.calls)))
 
     @cached_property
@@ -70,8 +69,8 @@ class Marks:
         return min(found) - self.call_before(tokens, min(found)) if found else None
 
     def call_before(self, tokens: Sequence[int], at: int) -> int:
-        """How many of the first `at` of the `tokens` a tool call has there that ends the thought: 1, or 0 where none
-        has just begun."""
+        """1 where the first `at` of the `tokens` end with the beginning of a tool call that ends the thought, else
+        0."""
         return int(self._completes(self.calls, tokens, at) and not self._completes(self.think_ends, tokens, at))
 
     def mark_before(self, tokens: Sequence[int], at: int) -> int:
@@ -95,8 +94,7 @@ class Marks:
         return length if tuple(response[:length]) == self.think_start[:length] else 0
 
     def begun_end(self, thought: Sequence[int]) -> tuple[int, tuple[int, ...]]:
-        """How many of a thought's last tokens begin an end, and that end; 0 and () where they begin none. Of several it
-        is the one that is furthest along."""
+        """How many of a thought's last tokens begin an end, and that end, the one furthest along; 0 and () for none."""
         for length in range(max(map(len, self.think_ends), default=0) - 1, 0, -1):
             begun = tuple(thought[-length:]) if length <= len(thought) else None
             for end in self.think_ends:

@@ -24,8 +24,7 @@ WAIT = "Wait"
 
 @dataclass(frozen=True)
 class Markers(Marks):
-    """Token ids of one model: its marks, end-of-text by tokenizer and generation configuration, and what strategies
-    write.
+    """Token ids of one model: its marks, end-of-text, and the tokens that strategies write.
 
     Attributes:
         final_answer_before, final_answer_after, wait: of FINAL_ANSWER_BEFORE, FINAL_ANSWER_AFTER and WAIT.
@@ -93,8 +92,7 @@ def resolve_markers(
 
 
 def load_markers(model: str | Path, thinks: bool = True) -> tuple[Any, Markers]:
-    """Tokenizer and markers of a checkpoint directory or hub name; ValueError as `resolve_markers`, OSError when there
-    is no such checkpoint."""
+    """Tokenizer and markers of a checkpoint directory or hub name; ValueError as `resolve_markers`, or OSError."""
     from transformers import GenerationConfig
 
     tokenizer = load_tokenizer(model)
@@ -164,8 +162,7 @@ RESPONSE_TEMPLATE = "response_template"
 
 
 def _of_response_template(tokenizer: Any) -> Thought | None:
-    """Marks that the tokenizer's response template names, which transformers has from 5.13 on; None without one, or
-    where it names them by patterns."""
+    """Marks that the tokenizer's response template names literally, in transformers from 5.13 on; None without."""
     template = getattr(tokenizer, RESPONSE_TEMPLATE, None) or tokenizer.init_kwargs.get(RESPONSE_TEMPLATE)
     fields = template.get("fields", {}) if isinstance(template, dict) else {}
 

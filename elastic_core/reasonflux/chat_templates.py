@@ -99,8 +99,7 @@ class OwnTemplate:
         return _rendered(self.tokenizer, question, system).rpartition(_RESPONSE)[0]
 
     def exchange(self, question: str, response: str, system: str = "") -> tuple[str, str]:
-        """`ChatTemplate.exchange`; raises as `prompt`. The opening of a generation prompt is given too: the model
-        never writes it."""
+        """`ChatTemplate.exchange`; raises as `prompt`. The opening of a generation prompt is given too."""
         given = self.opening if response.startswith(self.opening) else ""
         return self.prompt(question, system) + given, response.removeprefix(given) + self.end
 
@@ -109,8 +108,7 @@ Template = ChatTemplate | OwnTemplate
 
 
 def fitting_template(name: str, tokenizer: Any) -> Template:
-    """The chat template of a name: one of CHAT_TEMPLATES, or "own". UserError when it is not the model's, or does not
-    separate response and prompt."""
+    """The chat template of a name: one of CHAT_TEMPLATES, or "own". UserError when it does not fit the model."""
     if name == OWN:
         return own_template(tokenizer)
     require_fit(CHAT_TEMPLATES[name], tokenizer)

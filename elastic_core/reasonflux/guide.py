@@ -100,8 +100,7 @@ class Guide:
         return ids[1:] if ended and ids[0] in self.markers.end_of_text else ids
 
     def encoded(self, text: str) -> Ids:
-        """The tokens of a text, such as a request made of a user's library, without control tokens that it spells
-        out."""
+        """The tokens of a text, such as a request of a user's library, without control tokens that it spells out."""
         return tuple(i for i in encode(self.tokenizer, text) if i not in self.control)
 
     def text(self, ids: Ids) -> str:

@@ -195,8 +195,7 @@ def _rounded(groups: Iterable[Iterable[str]]) -> set[frozenset[float]]:
 
 
 def _same_shape(given: str, expected: str) -> bool:
-    """TACO's and PrimeIntellect's: as many tokens in each line, of which numbers are close and words may be any; or
-    what `_same_lines` takes."""
+    """TACO's and PrimeIntellect's: as many tokens in each line, numbers close and words any; or as `_same_lines`."""
     given = given.rstrip("\n")
     if pair := _numbers(float, (given.strip(), expected.strip())):
         alike = _close(*pair)
@@ -214,8 +213,7 @@ def _close(given: float, expected: float) -> bool:
 
 
 def _equal(given: Any, expected: Any) -> bool:
-    """Equal as Python has it, but for a tuple in place of the outermost list: True is 1, and tuples within are no
-    lists."""
+    """Equal as Python has it, but a tuple may replace the outermost list: True is 1, and tuples within are no lists."""
     return _same_value(_listed(given), expected)
 
 

@@ -98,9 +98,8 @@ def response_texts(tokenizer: Any, markers: Markers, trajectories: Iterable[Traj
 
 
 def _parts(markers: Markers, ids: Ids, solution_start: int | None) -> tuple[Ids, Ids, Ids | None]:
-    """Tokens between the marks of the thought, the mark that ends it, and from that mark on when a solution was begun:
-    some tokenizers drop the space before the first token that they decode, so that the mark's text has to go and not
-    the mark."""
+    """Tokens of the thought, the mark that ends it, and from that mark on when a solution was begun: some tokenizers
+    drop the space before the first token, so that the mark's text is removed after decoding."""
     end = len(ids) - bool(ids and ids[-1] in markers.end_of_text)
     if solution_start is None:
         return ids[markers.opening(ids) : end], (), None

@@ -160,9 +160,8 @@ class CodeTest(NamedTuple):
 class CodeTruth:
     """What a program must do. ValueError when something is missing, of a wrong type or of another kind.
 
-    JSON in tests is what Python's `json` reads: integers of any size, and NaN and Infinity by these names. A test
-    program calls the solution and raises when it is wrong, or has tests that do so (functions `test_*`, methods of
-    classes `Test*`).
+    JSON in tests is what Python's `json` reads: integers of any size, NaN and Infinity. A test program calls the
+    solution and raises when it is wrong, or has tests that do so (functions `test_*`, methods of classes `Test*`).
     """
 
     kind: CodeKind  # "stdin" runs a program, "functional" calls a function, "check" runs a test program

@@ -75,8 +75,7 @@ def use_private_directory(*, new_if_taken: bool = False) -> None:
 
 
 def _short(directory: Path) -> Path:
-    """Return a path of at most `_LONGEST` characters to a directory: a link in this user's directory in /tmp if its own
-    is longer, as under Slurm."""
+    """Return a path of at most `_LONGEST` characters to a directory: a link in /tmp if it is longer, as under Slurm."""
     if len(str(directory)) <= _LONGEST:
         return directory
     with suppress(UserError, OSError):  # Without /tmp, only sockets with long names will fail.

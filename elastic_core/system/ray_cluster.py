@@ -41,8 +41,7 @@ _PORTS = (
 
 class RayCluster(NamedTuple):
     """How to reach a Ray cluster: the address for jobs, such as http://127.0.0.1:8265, host:port for `ray.init` (None:
-    it is remote), the token of its requests (None: as Ray's environment says), and the head's process id, if it is
-    ours."""
+    remote), the token of requests (None: as Ray's environment says), and the process id of a head of ours."""
 
     dashboard: str
     gcs: str | None = None
@@ -186,8 +185,7 @@ _kept: ContextVar[_Kept | None] = ContextVar("kept", default=None)
 
 @contextmanager
 def kept_cluster() -> Iterator[None]:
-    """Inside, `running_cluster` keeps its local cluster for the next call with the same shape, except after an error,
-    which may be the cluster's."""
+    """Inside, `running_cluster` keeps its local cluster for the next call with the same shape, but after an error."""
     kept = _Kept()
     before = _kept.set(kept)
     try:

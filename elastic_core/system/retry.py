@@ -110,8 +110,7 @@ def as_asked_or_growing(first_wait: float, longest: float = LONGEST_WAIT) -> Cal
 
 
 def retry_after(response: Any) -> float | None:
-    """Seconds that a server asks to wait, in Retry-After (seconds or a date) or in the hub's RateLimit header, by any
-    client's response."""
+    """Seconds to wait that any client's response asks for, in Retry-After or in the hub's RateLimit header."""
     if response is None:
         return None
     given = response.headers.get("Retry-After", "").strip()

@@ -86,9 +86,8 @@ def shares(weighting: Weighting | Sequence[float], cuts: Sequence[int]) -> tuple
     """The weight p_j of each cut; their sum is 1.
 
     "uniform" and "linear" (p_j proportional to t_j) are AnytimeReasoner's. "log-uniform" makes the sum of p_j score_j
-    the mean of accuracy over log t between the first cut and the last, by the trapezoid rule, and "width" the mean over
-    t from 0 to the last, where each cut stands for the budgets up to it. A list of weights is normalised; ValueError
-    unless it has one for each cut.
+    the mean of accuracy over log t between the first cut and the last, "width" the mean over t from 0 to the last,
+    where each cut stands for the budgets up to it. ValueError for a list without a weight for each cut.
     """
     if not isinstance(weighting, str):
         given = [float(weight) for weight in weighting]
@@ -121,8 +120,8 @@ class Row:
 
 @dataclass(frozen=True)
 class _Solver:
-    """An engine that draws answer `number` to every question once. After the thought's own end all cuts ask the same
-    question, and get the same answer."""
+    """An engine that samples answer `number` to every question once: after the thought's end all cuts share one
+    answer."""
 
     engine: Engine
     number: int

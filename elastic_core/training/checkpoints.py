@@ -152,8 +152,7 @@ def saving(out_dir: Path, step: int) -> Iterator[Path]:
 
 
 def commit(out_dir: Path, step: int, validation: Validation | None, keep: int) -> None:
-    """Turn what was saved at `step` into the newest checkpoint; of the older ones `keep` - 1 stay, and the best.
-    UserError as `enough_room`."""
+    """Make what was saved at `step` the newest checkpoint; keep `keep`, and the best. UserError as `enough_room`."""
     saved, checkpoint = _folder(out_dir / _SAVING, step), _folder(out_dir, step)
     with enough_room(out_dir, step):
         if validation is not None:

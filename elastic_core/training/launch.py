@@ -136,8 +136,7 @@ def submit(
 
 
 def private_variables() -> dict[str, str]:
-    """The `private` of `submit`, read in a job's first process: Ray hands metadata over in the environment, which only
-    the same user may read."""
+    """The `private` of `submit`, read in a job's first process: Ray hands it over in the user's own environment."""
     job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}"))
     return dict(json.loads(job.get("metadata", {}).get(PRIVATE, "{}")))
 

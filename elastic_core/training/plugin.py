@@ -46,8 +46,7 @@ def _leave_output_layer_to_the_root(fsdp_utils: Any) -> None:
 
 
 def _export_adapters_merged(checkpoints: Any) -> None:
-    """verl 0.9.1 saves an adapted model in Hugging Face's format by PEFT's names, base and adapters apart, which no
-    engine loads."""
+    """verl 0.9.1 saves an adapted model by PEFT's names, base and adapters apart, which no engine loads."""
     from verl.utils.fsdp_utils import merged_lora_context, normalize_peft_param_name
 
     whole = checkpoints.get_fsdp_full_state_dict

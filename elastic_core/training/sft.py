@@ -115,8 +115,8 @@ class TokenRows:
 
 
 def train(config: WarmStart) -> None:
-    """Train or resume under an initialised process group, then export on rank 0. RuntimeError when steps are missing at
-    the end: nothing is exported."""
+    """Train or resume under an initialised process group, then export on rank 0; RuntimeError when steps are
+    missing."""
     import torch.distributed
     from verl.trainer import sft_trainer
 

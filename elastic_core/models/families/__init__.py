@@ -24,8 +24,7 @@ THINK = "think"
 
 
 class Thought(BaseModel):
-    """A family's marks, as text. A response that is cut before its thought has an end gets `close`; one that is to have
-    no thought begins with `answer`."""
+    """A family's marks, as text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 

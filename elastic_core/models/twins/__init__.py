@@ -139,8 +139,8 @@ def make_twin(model: str, origin: Origin, directory: Path, *, seed: int = 0, siz
 
 def shrunk(config: Mapping[str, Any], model: str, size: Size = SMALL) -> dict[str, Any]:
     """A configuration with few layers and a small width. The architecture stays: tied or untied, biases, grouped heads,
-    heads wider than their share of the width, rope, norms, vocabulary. Raises UserError for a configuration that is not
-    of a language model in one part."""
+    heads wider than their share of the width, rope, norms, vocabulary. UserError unless it is of a language model
+    alone."""
     if "model_type" not in config or "num_attention_heads" not in config:
         raise UserError(
             f"{model}: no twin can be made: config.json holds no model_type and num_attention_heads at its top"

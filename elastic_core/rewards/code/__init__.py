@@ -145,8 +145,7 @@ def _require(is_right: bool) -> None:
 
 
 def _same(same: Callable[..., bool], truth: CodeTruth, given: Any, expected: Any) -> bool:
-    """Whether a result is the expected one, as a float where the problem means floats: that takes a look at all tests,
-    so only where it matters."""
+    """Whether a result is the expected one, as a float if any test of the problem has one."""
     return same(given, expected) or (
         same(given, expected, floats=True) and any(has_floats(test.output) for test in truth.tests)
     )

@@ -106,8 +106,8 @@ class Sandbox:
         self._look()
 
     def send(self, payload: bytes, deadline: float) -> None:
-        """Send a frame. ProgramFailed when it is not taken by `deadline` (seconds of `now`), or the program has ended,
-        or exceeds a limit."""
+        """Send a frame. ProgramFailed if it is not taken by `deadline` (seconds of `now`), or the program fails
+        meanwhile."""
         with self._end_is_the_programs():
             rest = memoryview(HEADER.pack(len(payload)) + payload)
             while rest:

@@ -150,8 +150,7 @@ def rating(
     min(k, `MAX_ATTEMPTS`) is enough, failures before it cost points. Different k are not comparable.
 
     Contests are independent where their problems are not, so the interval is over contests, of their ratings as shares
-    of the highest that any of them can give. It knows how contests differ, and how the model's luck in them does. Fewer
-    than `MIN_CONTESTS` bound nothing.
+    of the highest that any of them can give. Fewer than `MIN_CONTESTS` bound nothing.
 
     Args:
         results: success of each attempt, at least one, by problem id. Another id is a ValueError.

@@ -83,8 +83,8 @@ class Pool:
         self._starters = ThreadPoolExecutor(num_workers, thread_name_prefix="math-pool")
 
     def accepts(self, answer: str, truth: str, rules: str = OURS) -> bool:
-        """Whether a truth accepts an answer: an encoded one, or as published one of its texts. Errors as the classes
-        above; a worker is tried twice."""
+        """Whether a truth accepts an answer: an encoded one, or as published one of its texts. A worker is tried
+        twice."""
         with self._slots:
             try:
                 verdict = self._ask(answer, truth, rules)
@@ -120,8 +120,7 @@ class Pool:
 
 
 class Worker:
-    """A process that has forked another one, which does the work. Ready when constructed; for one thread at a time.
-    WorkerDied when it does not start."""
+    """A process, ready when constructed, and the one that it forked to compare. For one thread at a time."""
 
     def __init__(self) -> None:
         path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))

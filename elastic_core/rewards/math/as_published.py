@@ -219,8 +219,7 @@ _NAMES = (
 
 @cache
 def _sympy() -> tuple[dict[str, Any], dict[str, Any], tuple[Any, ...]]:
-    """All names by which sympy's parser tells functions from variables, those that are looked up, and the parser's
-    steps."""
+    """Names by which sympy's parser tells functions from variables, those that are looked up, the parser's steps."""
     import sympy
     from sympy.parsing import sympy_parser
 
@@ -231,8 +230,7 @@ def _sympy() -> tuple[dict[str, Any], dict[str, Any], tuple[Any, ...]]:
 
 
 def _parsed(text: str) -> Any:
-    """A sympy object. Sympy's parser writes Python and evaluates it; here the operators and names above are looked up,
-    and anything else is a ValueError."""
+    """A sympy object, of the operators and names above. ValueError for anything else, which sympy would evaluate."""
     from sympy.parsing.sympy_parser import stringify_expr
 
     names, known, steps = _sympy()

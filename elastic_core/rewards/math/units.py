@@ -183,9 +183,9 @@ def without_unit(text: str, wanted: str) -> tuple[str, str]:
 def in_one_unit(answer: str, given: str, accepted: str, wanted: str) -> list[tuple[str, str]]:
     r"""How an answer and an accepted one may be compared without their units; none if these exclude each other.
 
-    Either unit may be left out, except that digits in a base are wrong where no base is wanted. A per cent sign that
-    is not wanted is the unit of a number above 1 (50% for 50), and a hundredth otherwise (50% for 0.5, and not 0.5%). A
-    bare angle with \pi is in radians.
+    Either unit may be left out, but digits in a base are wrong where no base is wanted. A per cent sign that is not
+    wanted is the unit of a number above 1 (50% for 50), else a hundredth (50% for 0.5). A bare angle with \pi is in
+    radians.
     """
     same = [(answer, accepted)]
     if given == wanted:

@@ -176,8 +176,7 @@ def _is_number(expression: Any) -> bool:
 
 
 def _same_value(to_15_places: Callable[..., bool], wanted: Any, given: Any, *precision: int) -> bool:
-    """Whether two expressions are equal, for math-verify, which compares to 15 decimal places: `to_15_places`. To these
-    all small numbers are equal."""
+    """Whether two expressions are equal. math-verify's `to_15_places` takes all small numbers for equal."""
     from math_verify.grader import safe_sympy_doit as evaluated
     from sympy import MatrixBase, Rational
 

@@ -119,8 +119,7 @@ class ElasticAgentLoop(AgentLoopBase):
         return self._rows(thoughts, graded, self._cuts, [engine for _, engine in samplers], metrics)
 
     def _plans(self, row: Mapping[str, Any], sessions: Iterable[int]) -> list[RolloutPlan]:
-        """Plans of one problem's rollouts, by their numbers. Budget and requested length are the same in all, as
-        their rewards are compared."""
+        """Plans of one problem's rollouts, by number. Their rewards are compared, so budget and length are the same."""
         step, place = int(row["global_steps"]), {"source": row["data_source"], "index": int(row["index"])}
         # A validation problem keeps its draw, so that validations of different steps compare.
         group = group_seed(self._seed, step=step if row["extra_info"]["split"] == "train" else 0, **place)

@@ -1,7 +1,6 @@
 """The training job's entry point: `python -m elastic_core.training.grpo.main CONFIG.yaml`.
 
-CONFIG.yaml is what `config.compose` returned. Killed, the same command resumes from the last checkpoint; finished, it
-says so and does nothing.
+CONFIG.yaml is what `config.compose` returned. Killed, the same command resumes from the last checkpoint.
 """
 
 import os

@@ -89,8 +89,7 @@ class GrpoParameters(BaseModel):
 
     algorithm: Literal["grpo", "anytime", "reo"] = _newer("grpo")
     """grpo: one answer to each rollout, under one budget. anytime: thoughts cut at several budgets, answers from each,
-    and each segment of a thought rewarded for the cuts after it (AnytimeReasoner). reo: as anytime, with one reward for
-    the whole thought (REO-RL)."""
+    and each segment of a thought rewarded for the cuts after it. reo: as anytime, with one reward for the thought."""
     cuts: tuple[int, ...] | None = _newer(None)
     """Thinking tokens that anytime and reo cut a thought at, ascending to the budget's; by default its quarters, or for
     reo its eighth, quarter, half and all of it."""
@@ -98,8 +97,7 @@ class GrpoParameters(BaseModel):
     """How much each cut counts: "uniform" (anytime's default), "linear" in its tokens, "log-uniform" (the mean over
     log t), "width" (the mean over t, reo's default), or a number for each."""
     credit: Literal["segment", "whole"] | None = _newer(None)
-    """What a segment of a thought that is cut is rewarded for: the cuts after it (anytime's default), or all of them
-    (reo's)."""
+    """Reward a segment of a thought that is cut for the cuts after it (anytime's default), or all of them (reo's)."""
     own_baseline: bool | None = _newer(None)
     """Compare a segment with the thought's own earlier cuts too, the more, the later it is (anytime's default), or with
     the problem's other thoughts alone (reo's)."""
@@ -108,8 +106,7 @@ class GrpoParameters(BaseModel):
     thoughts), by nothing (none: Dr. GRPO, and anytime's default), or less their mean by the deviation in the whole
     batch (batch: REINFORCE++-baseline, DLER)."""
     filter_groups: bool = _newer(False)
-    """Dynamic sampling: sample further problems in place of those whose rollouts all have the same reward, until a step
-    has its batch (DAPO)."""
+    """Dynamic sampling: replace problems whose rollouts all have the same reward by further ones (DAPO)."""
     max_num_gen_batches: int = _newer(10, ge=1)
     """Batches that filter_groups samples for a step; then it trains on what there is."""
     answers: int | None = _newer(None, ge=2)
@@ -120,8 +117,7 @@ class GrpoParameters(BaseModel):
     """Ask for a rollout in one request, in which the engine closes the thought and ends the solution, instead of two:
     half the requests and no second prefill, the same distribution, other samples."""
     budget: Annotated[str, Verl("+elastic.budget")] = "1k+1k"
-    """Thinking and solution tokens of a rollout, "t+s"; "512..3k+1k" draws t per problem and step, the same for all
-    rollouts of the problem."""
+    """Thinking and solution tokens of a rollout, "t+s"; "512..3k+1k" draws t per problem and step."""
     l1: L1Parameters | None = None
     """Ask for a length in the prompt and reward it, as L1 does; needs strategy vanilla."""
     reward: str | None = _newer(None)
@@ -231,8 +227,8 @@ class GrpoParameters(BaseModel):
     lora_alpha: int | None = _newer(None, ge=1)
     """Scale of the adapters, times their rank; by default twice the rank."""
     verl: dict[str, Any] = _newer({})
-    """Further settings of verl by their dotted names, like { actor_rollout_ref.actor.ppo_epochs = 2 }. What this
-    section sets already is refused."""
+    """Further settings of verl by dotted name, like { actor_rollout_ref.actor.ppo_epochs = 2 }; none that is set
+    here."""
     attention: Annotated[Literal["sdpa", "flash_attention_2"], Verl(ATTENTION)] = "sdpa"
     """Kernel of the trainer's attention; flash_attention_2 also removes padding, and must be installed."""
     start_timeout_seconds: float = Field(1800, gt=0)

@@ -158,9 +158,8 @@ def _advice(closed: float, answered: float, accuracy: float) -> str:
 
 
 class EndUnlearned:
-    """Correctness alone does not pay for ending a solution: what follows the answer is free as far as the budget cuts
-    it. SmolLM2-135M ended no solution any more after 36 steps under 96+32, and without a budget went on to other
-    answers."""
+    """Correctness alone does not pay for ending a solution: SmolLM2-135M ended none any more after 36 steps under
+    96+32, and without a budget went on to other answers."""
 
     def __init__(self) -> None:
         self._said = False

@@ -33,8 +33,7 @@ from elastic_core.training.requirements import watching
 def given_advantages(
     token_level_rewards: torch.Tensor, response_mask: torch.Tensor, *, divisor: Divisor, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Each token's advantage as the rollout worker computed it, which has all rollouts of a problem, on every token
-    that is trained on."""
+    """Each token's advantage as the rollout worker computed it, which has all rollouts of a problem."""
     of_tokens = token_level_rewards * response_mask
     if divisor == "batch":
         of_tokens = whitened(of_tokens, response_mask).float()
