@@ -168,6 +168,7 @@ class Sets:
     def _key(self, entry: Dataset) -> str:
         plan = self.plan
         inputs: list[Any] = [self._clean_keys[entry.name], entry.split, entry.domain, entry.grader, entry.prompt]
+        inputs += [TEMPLATES[entry.prompt].record()["sha256"]] if entry.prompt else []
         if entry.form is Form.PROBLEMS:
             inputs.append(tokenizer_fingerprint(plan.tokenizer))
         if _is_trained(entry):

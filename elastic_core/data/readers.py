@@ -105,6 +105,17 @@ def records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, row
 
 
+def rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield position and fields of each row of a file in any of the formats; BadRow for one that cannot be read."""
+    if format_of(file) == ".parquet":
+        batches = parquet_batches(file, parquet_columns(file), BATCH_BYTES)
+        yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
+    elif format_of(file) in (".csv", ".tsv"):
+        yield from enumerate(table(file).iter_rows(named=True), 1)
+    else:
+        yield from records(file)
+
+
 def _lines(file: Path) -> Iterator[bytes]:
     """Yield the lines of a text file, unpacked, without a byte order mark. BadRow for another format, and for a
     bomb."""

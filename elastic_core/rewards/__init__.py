@@ -1,7 +1,6 @@
 """Grading, behind one entry point: `grade(kind, response, truth)`, and `grade_many` for batches.
 
-A new kind of truth is a function `(solution, truth) -> Grade` under `@grader(kind)`, imported here; `code` and `math`
-bring that of choices, in `response`, along.
+A kind of truth is a function `(solution, truth) -> Grade` under `@grader(kind)`: imported here, or a user's.
 
 A grade is about the response. When the grader itself fails, it tries again after a pause, and if that does not help it
 raises: a response is never scored 0 because a machine was out of memory or processes.
@@ -21,7 +20,17 @@ from elastic_core.rewards import code, math  # noqa: F401
 from elastic_core.rewards.math.compare import MAX_LENGTH
 from elastic_core.rewards.math.normal import normal
 from elastic_core.rewards.response import chosen_letter, extract_code, last_boxed, response_text
-from elastic_core.rewards.truth import ATTEMPTS, FIRST_WAIT, GRADERS, Grade, GradeStatus, GradingFailed, solution_of
+from elastic_core.rewards.truth import (
+    ATTEMPTS,
+    FIRST_WAIT,
+    GRADERS,
+    Grade,
+    Grader,
+    GradeStatus,
+    GradingFailed,
+    solution_of,
+)
+from elastic_core.system.imported import imported
 
 if TYPE_CHECKING:
     from elastic_core.trajectory import Trajectory
@@ -48,12 +57,20 @@ def grade(kind: str, response: str, truth: str) -> Grade:
         GradingFailed: when the grader failed `ATTEMPTS` times.
         UserError: when programs are to be graded and there is no sandbox.
     """
-    if kind not in GRADERS:
-        raise ValueError(f'no grader "{kind}"; expected one of {", ".join(KINDS)}')
-    solution = solution_of(response)
+    grader, solution = grader_of(kind), solution_of(response)
     if solution is None:
         return Grade(0.0, GradeStatus.TRUNCATED, None)
-    return patiently(lambda: GRADERS[kind](solution, truth))
+    return patiently(lambda: grader(solution, truth))
+
+
+def grader_of(kind: str) -> Grader:
+    """The grader of a kind: of `KINDS`, or a user's by import path. ValueError on an unknown kind, UserError as
+    `imported`. Only what its module registers under that path is called, whatever path a table has."""
+    if ":" in kind and kind not in GRADERS:
+        imported(kind)
+    if kind not in GRADERS:
+        raise ValueError(f'no grader "{kind}"; expected one of {", ".join(KINDS)}, or module:function by @grader')
+    return GRADERS[kind]
 
 
 def patiently(grade: Callable[[], T]) -> T:
@@ -82,7 +99,7 @@ def on_all_cores(grader: Callable[..., T], answers: Sequence[tuple[Any, ...]]) -
 def read_answer(kind: str, response: str) -> str | None:
     """What a grader of this kind reads in a response (`ResponseText.graded`); None where there is no answer."""
     solution = solution_of(response)
-    return None if solution is None else _READERS[kind](solution) or None
+    return None if solution is None else _READERS.get(kind, last_boxed)(solution) or None
 
 
 def spelled(answer: str | None) -> str | None:

@@ -92,7 +92,7 @@ def render(record: TrainingRecord, cells: Sequence[Mapping[str, Any]], levels: L
         cells=cells,
         levels=levels,
         name=name,
-        algorithm=_ALGORITHMS[algorithm],
+        algorithm=_ALGORITHMS.get(algorithm, f"the advantages of {algorithm}"),
         head=head.to_yaml(),
         file=LEVELS,
     )

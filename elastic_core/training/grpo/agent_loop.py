@@ -26,7 +26,14 @@ from elastic_core.rewards.response import response_text
 from elastic_core.seeds import group_seed, rollout_seed
 from elastic_core.strategies import STRATEGIES, Sampling
 from elastic_core.training.algorithms import Answered, Credit, Cuts, num_distinct, rows, think_and_answer
-from elastic_core.training.grpo.reward import REWARDS, L1Parameters, LengthRequest, Rollout, measures, thought_measures
+from elastic_core.training.grpo.reward import (
+    L1Parameters,
+    LengthRequest,
+    Rollout,
+    measures,
+    reward_of,
+    thought_measures,
+)
 from elastic_core.training.grpo.server import ServerEngine, server_class
 from elastic_core.trajectory import Trajectory
 
@@ -62,7 +69,7 @@ class ElasticAgentLoop(AgentLoopBase):
         settings = self.config.elastic
         self._budget = TrainingBudget.parse(settings.budget)
         self._l1 = L1Parameters(**settings.l1) if settings.l1 else None
-        self._reward = REWARDS[settings.reward]
+        self._reward = reward_of(settings.reward)
         self._strategy = STRATEGIES[settings.strategy]
         self._as_published = bool(settings.as_published)
         self._on_truncated = not settings.mask_truncated_samples

@@ -134,7 +134,7 @@ def overrides(parameters: GrpoParameters, **job: Unpack[Job]) -> dict[str, Any]:
 
 def _algorithm(p: GrpoParameters) -> dict[str, Any]:
     cuts: dict[str, Any] = {"+elastic.cuts": None}
-    if p.algorithm != "grpo":
+    if p.cuts_thoughts:
         cuts = {
             **{f"+elastic.cuts.credit.{key}": value for key, value in asdict(p.credited).items()},
             "+elastic.cuts.at": p.cuts_at,
@@ -143,7 +143,10 @@ def _algorithm(p: GrpoParameters) -> dict[str, Any]:
             "+elastic.cuts.thoughts": p.group_size,
         }
     return {
-        "algorithm.adv_estimator": f"elastic_{'grpo' if p.algorithm == 'grpo' else 'rows'}_{p.divisor}",  # trainer.py
+        # Registered by trainer.py.
+        "algorithm.adv_estimator": p.algorithm
+        if ":" in p.algorithm
+        else f"elastic_{'rows' if p.cuts_thoughts else 'grpo'}_{p.divisor}",
         "critic.enable": False,
         "algorithm.use_kl_in_reward": False,
         **{f"algorithm.rollout_correction.{key}": value for key, value in p.rollout_correction or ()},
@@ -208,7 +211,7 @@ def _rollout(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
     overrides: dict[str, Any] = {
         f"{ROLLOUT}.name": "vllm",
         # Thoughts that are cut make one rollout of a problem, with many rows.
-        f"{ROLLOUT}.n": p.group_size if p.algorithm == "grpo" else 1,
+        f"{ROLLOUT}.n": 1 if p.cuts_thoughts else p.group_size,
         f"{ROLLOUT}.dtype": p.rollout_dtype or ("float32" if p.device == "cpu" else "bfloat16"),
         # Of what the agent loop makes of a problem; data.max_prompt_length is that of the problem itself.
         f"{ROLLOUT}.prompt_length": context - p.response_tokens,

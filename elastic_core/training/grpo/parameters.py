@@ -2,9 +2,11 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from elastic_core.budget import Budget, TrainingBudget
+from elastic_core.errors import UserError
+from elastic_core.system.imported import imported
 from elastic_core.training.algorithms import (
     CREDITS,
     Credit,
@@ -87,9 +89,11 @@ class GrpoParameters(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    algorithm: Literal["grpo", "anytime", "reo"] = _newer("grpo")
+    algorithm: str = _newer("grpo")
     """grpo: one answer to each rollout, under one budget. anytime: thoughts cut at several budgets, answers from each,
-    and each segment of a thought rewarded for the cuts after it. reo: as anytime, with one reward for the thought."""
+    and each segment of a thought rewarded for the cuts after it. reo: as anytime, with one reward for the thought. Or
+    rollouts of grpo with your own advantages: a function by import path, "mine:advantages", called as
+    `algorithms.group_advantages` is."""
     cuts: tuple[int, ...] | None = _newer(None)
     """Thinking tokens that anytime and reo cut a thought at, ascending to the budget's; by default its quarters, or for
     reo its eighth, quarter, half and all of it."""
@@ -121,9 +125,8 @@ class GrpoParameters(BaseModel):
     l1: L1Parameters | None = None
     """Ask for a length in the prompt and reward it, as L1 does; needs strategy vanilla."""
     reward: str | None = _newer(None)
-    """Reward of a rollout: correctness, finished (correct, and ended by the model), l1_exact, l1_max, or a function
-    that you register in elastic_core/training/grpo/reward.py; by default correctness, or with l1 the one of its
-    form."""
+    """Reward of a rollout: correctness, finished (correct, and ended by the model), l1_exact, l1_max, or a function of
+    a graded rollout by import path, "mine:brief"; by default correctness, or with l1 the one of its form."""
     steps: int = Field(200, ge=1)
     """Training steps: rollouts of one batch, then updates on it."""
     max_generated_tokens: Annotated[int | None, Verl("+elastic.max_generated_tokens")] = _newer(None, ge=1)
@@ -248,11 +251,19 @@ class GrpoParameters(BaseModel):
         TrainingBudget.parse(text)
         return text
 
-    @field_validator("reward")
+    @field_validator("reward", "algorithm")
     @classmethod
-    def _registered(cls, name: str | None) -> str | None:
-        if name is not None and name not in REWARDS:
-            raise ValueError(f'no reward "{name}"; expected one of {", ".join(REWARDS)}')
+    def _known(cls, name: str | None, info: ValidationInfo) -> str | None:
+        known = REWARDS if info.field_name == "reward" else ("grpo", *CREDITS)
+        if name is not None and name not in known:
+            if ":" not in name:
+                raise ValueError(
+                    f'no {info.field_name} "{name}"; expected one of {", ".join(known)}, or module:function'
+                )
+            try:
+                imported(name)
+            except UserError as error:
+                raise ValueError(str(error)) from None
         return name
 
     @model_validator(mode="after")
@@ -272,7 +283,7 @@ class GrpoParameters(BaseModel):
         if self.reward_name.startswith("l1_") and not self.l1:
             raise ValueError(f"reward = {self.reward} needs the length that l1 asks for; give train.l1")
         for name in ("one_pass", "train_on_forced_end", "as_published"):
-            if getattr(self, name) and (self.strategy, self.algorithm) != ("separate", "grpo"):
+            if getattr(self, name) and (self.strategy != "separate" or self.cuts_thoughts):
                 found = f"strategy = {self.strategy}, algorithm = {self.algorithm}"
                 raise ValueError(f"{name} is of one answer under separate budgets: {found}, expected separate, grpo")
         if self.tokens_per_device < self.context_tokens:
@@ -296,10 +307,12 @@ class GrpoParameters(BaseModel):
 
     @model_validator(mode="after")
     def _cut(self) -> Self:
-        if self.algorithm == "grpo":
+        if ":" in self.algorithm and self.norm_adv_by_std is not None:
+            raise ValueError(f"norm_adv_by_std has no effect: algorithm = {self.algorithm} divides as it likes")
+        if not self.cuts_thoughts:
             for name in ("cuts", "cut_weights", "answers", "credit", "own_baseline"):
                 if getattr(self, name) is not None:
-                    raise ValueError(f"{name} has no effect: algorithm = grpo, expected anytime or reo")
+                    raise ValueError(f"{name} has no effect: algorithm = {self.algorithm}, expected anytime or reo")
             return self
         if self.strategy != "separate":
             raise ValueError(f"{self.algorithm} cuts thoughts: strategy = {self.strategy}, expected separate")
@@ -324,10 +337,15 @@ class GrpoParameters(BaseModel):
         return TrainingBudget.parse(self.budget)
 
     @property
+    def cuts_thoughts(self) -> bool:
+        """Whether thoughts are cut at several budgets; else a rollout has one answer."""
+        return self.algorithm in CREDITS
+
+    @property
     def cuts_at(self) -> tuple[int, ...]:
         """Budgets of thinking that rollouts are trained at: the cuts, given or by default."""
         think = self.budgets.think.high
-        if self.algorithm == "grpo":
+        if not self.cuts_thoughts:
             return (think,)
         return self.cuts or (even_cuts(think) if self.algorithm == "anytime" else halved_cuts(think))
 
@@ -346,7 +364,7 @@ class GrpoParameters(BaseModel):
     @property
     def divisor(self) -> Divisor:
         """What advantages are divided by, given or by default."""
-        return self.norm_adv_by_std or ("group" if self.algorithm == "grpo" else CREDITS[self.algorithm].divisor)
+        return self.norm_adv_by_std or (CREDITS[self.algorithm].divisor if self.cuts_thoughts else "group")
 
     @property
     def reward_name(self) -> str:
@@ -366,4 +384,4 @@ class GrpoParameters(BaseModel):
     @property
     def fixed_budget(self) -> Budget | None:
         """The one (t*, s*) of training; None where there were several, it was drawn, or l1 took its place."""
-        return None if self.l1 or self.algorithm != "grpo" else self.budgets.fixed
+        return None if self.l1 or self.cuts_thoughts else self.budgets.fixed

@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 from verl.trainer.ppo.core_algos import register_adv_est
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
+from elastic_core.system.imported import imported
 from elastic_core.training import checkpoints
 from elastic_core.training.algorithms import Divisor, group_advantages, whitened
 from elastic_core.training.grpo.replay_buffer import Extra, StrictReplayBuffer, extra_fields, with_variance
@@ -210,6 +211,8 @@ def train(config: DictConfig) -> None:
     from elastic_core.training.grpo.agent_loop import RolloutManager
 
     configure_verl_logging()
+    if ":" in (estimator := config.algorithm.adv_estimator):
+        register_adv_est(estimator)(imported(estimator))
     # Rollout workers take as long to start as the trainer's, and need nothing of them until the first rollout.
     loops = RolloutManager.create(config=config, llm_client=None)
     trainer = ElasticTrainer(config=config)
