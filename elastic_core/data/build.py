@@ -130,7 +130,7 @@ class Sets:
         return self.store / entry.name / f"clean-{self._clean_keys[entry.name]}.parquet"
 
     def finished(self, entry: Dataset) -> tuple[Path, Counts]:
-        """The data set's file, with `REMOVED` beside it, and what was counted: built unless it is there as it was
+        """The data set's file, with `REMOVED` next to it, and the counts: built unless it is there as it was
         built. The clean tables of the plan must be. UserError as `clean`."""
         file = self.store / entry.name / self._key(entry) / f"{entry.name}.parquet"
         record = file.with_name(RECORD)
@@ -161,7 +161,8 @@ class Sets:
             else:
                 source = {file.name: file.sha256 for file in self.plan.fetched[entry.name].files}
             ids = keys[entry.ids] if entry.ids else None
-            inputs = [entry.name, entry.form, entry.rows, dict(entry.chosen), source, ids, code_fingerprint()]
+            described = [entry.map.name, entry.clusters, entry.rows, dict(entry.chosen)]
+            inputs = [entry.name, entry.form, *described, source, ids, code_fingerprint()]
             keys[entry.name] = hash_value(inputs)[:12]
         return keys
 

@@ -132,6 +132,10 @@ class Mapper:
     def __call__(self, raw: pl.DataFrame) -> pl.DataFrame:
         return self.clean(raw)
 
+    @property
+    def name(self) -> str:
+        return f"{self.clean.__module__}.{self.clean.__qualname__}"
+
 
 def reads(*texts: str, **others: pl.DataType) -> Callable[[Callable[[pl.DataFrame], pl.DataFrame]], Mapper]:
     """Makes a function a mapper of these columns of text, and others with their types."""
@@ -189,7 +193,7 @@ class Dataset:
     source: Source
     files: tuple[SourceFile, ...]
     licence: str
-    split: Split  # "train" is trained on, "validation" watched meanwhile, "evaluation" reported, "reference" looked up
+    split: Split  # "train" is trained on, "validation" measured meanwhile, "evaluation" reported, "reference" used
     domain: Literal["math", "code", "science", "arithmetic", "templates"]
     map: Mapper
     rows: int | None = None  # expected in the clean table; None where upstream does not say

@@ -164,8 +164,8 @@ def _normalize(questions: pl.Series) -> pl.Series:
 
 def _equal_questions(train: Ngrams, evaluation: Ngrams) -> pl.DataFrame:
     rows = train.questions.alias("question").to_frame().with_row_index("train_row")
-    asked = evaluation.questions.alias("question").to_frame().with_row_index("evaluation_row")
-    first = asked.unique("question", keep="first", maintain_order=True)
+    other = evaluation.questions.alias("question").to_frame().with_row_index("evaluation_row")
+    first = other.unique("question", keep="first", maintain_order=True)
     return rows.join(first, on="question").select(
         "train_row",
         "evaluation_row",

@@ -180,26 +180,26 @@ class Store:
     def find(self, source: Stored, name: str, pin: Pin) -> Fetched:
         """Return a verified file from the first place that has it, the network last. UserError when none has it. A
         download that is not what it must be is fetched again; elsewhere such a file is a UserError."""
-        looked, downloaded = [], _place(self.sources, source, name)
+        tried, downloaded = [], _place(self.sources, source, name)
         for path in dict.fromkeys([*([_place(self.mirror, source, name)] if self.mirror else []), downloaded]):
             if not path.is_file():
-                looked.append(f"{path}: no such file")
+                tried.append(f"{path}: no such file")
             elif pin.sha256 is None:  # Left behind by an interrupted fetch.
-                looked.append(f"{path}: {self._record} does not say what it must be")
+                tried.append(f"{path}: {self._record} does not say what it must be")
             else:
                 try:
                     return self._verified(source, name, path, pin)
                 except Mismatch as error:
                     if path != downloaded or isinstance(source, Local):
                         raise
-                    looked.append(str(error))
+                    tried.append(str(error))
         if self.network is None or isinstance(source, Local):
-            raise _missing(source, name, looked)
+            raise _missing(source, name, tried)
         try:
             return self._download(self.network, source, name, pin)
         except DownloadError as error:
             address = source.url(name) if isinstance(source, GitHub) else source
-            raise _missing(source, name, [*looked, f"{address}: {error}"]) from error
+            raise _missing(source, name, [*tried, f"{address}: {error}"]) from error
 
     def _download(self, network: Network, source: GitHub | Hub, name: str, pin: Pin) -> Fetched:
         revision = self.revision(source) or source.revision
@@ -243,8 +243,8 @@ class Store:
             try:
                 self._listings[source] = network.listing(source, entry.revision or source.revision)
             except DownloadError as error:
-                looked = [f"{_place(self.mirror, source, path)}: no such file"] if self.mirror else []
-                raise _missing(source, path, [*looked, f"{source}: {error}"]) from error
+                tried = [f"{_place(self.mirror, source, path)}: no such file"] if self.mirror else []
+                raise _missing(source, path, [*tried, f"{source}: {error}"]) from error
         entry.revision, files = self._listings[source]
         # Like `Path.glob`: a star does not match a slash.
         depth, fits = path.count("/"), PurePosixPath.match
@@ -264,8 +264,8 @@ def _key(source: Hub) -> str:
     return f"hub:{source.repository}" + ("" if source.revision == "main" else f"@{source.revision}")
 
 
-def _missing(source: Stored, name: str, looked: list[str]) -> Missing:
-    return Missing("\n  ".join([f"{name} of {source} is missing; looked at", *looked]))
+def _missing(source: Stored, name: str, tried: list[str]) -> Missing:
+    return Missing("\n  ".join([f"{name} of {source} is missing; looked at", *tried]))
 
 
 def _is_pattern(source: Stored, path: str) -> bool:

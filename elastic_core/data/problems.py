@@ -25,7 +25,7 @@ from elastic_core.system.fingerprint import hash_value
 _PLACEHOLDER = re.compile(r"\{(question|starter_code)\}")
 CHUNK_PROMPTS = 1024
 CHUNK_CHARACTERS = 1 << 19
-"""Most prompts and characters that are encoded at once: enough for every core, and some 200 MB, as the tokenizer holds
+"""Most prompts and characters of a tokenizer's call: enough for every core, and some 200 MB, as the tokenizer holds
 400 bytes a token until a chunk is counted. A longer prompt goes alone, since it cannot be split exactly."""
 
 _PARALLELISM = "TOKENIZERS_PARALLELISM"
@@ -114,7 +114,7 @@ def _chunks(prompts: Sequence[str]) -> Iterator[Sequence[str]]:
 
 @contextmanager
 def _parallel_tokenizers() -> Iterator[None]:
-    """Let the tokenizers library use all cores meanwhile; it reads this variable at every call. Elsewhere it is
+    """Let the tokenizers library use all cores inside; it reads this variable at every call. Elsewhere it is
     "false": a forked child waits for ever for threads that only its parent has."""
     if os.getpid() != _IMPORTED_BY:
         yield
@@ -138,7 +138,7 @@ VERL_SCHEMA = pl.Schema(
     }
 )
 MANIFEST = "manifest.json"
-CLEAN = "clean"  # Directory of the clean tables, beside the manifest.
+CLEAN = "clean"  # Directory of the clean tables, next to the manifest.
 
 
 @dataclass(frozen=True)

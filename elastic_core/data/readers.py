@@ -290,7 +290,7 @@ def parquet_batches(file: Path, columns: Sequence[str], batch_bytes: int) -> Ite
     `ALWAYS_FINE`, or a batch takes more than `MEMORY`."""
     script = Path(__file__).with_name("unpack.py")
     bounds = [str(MEMORY), str(batch_bytes), str(BATCH_ROWS)]
-    # -I: of the environment nothing is needed, and the modules beside the script have names of others.
+    # -I: of the environment nothing is needed, and modules in the script's directory have names of others.
     command = [sys.executable, "-I", str(script), str(file), *bounds, *columns]
     most = max(ALWAYS_FINE, LARGEST_RATIO * file.stat().st_size)
     unpacked = done = 0

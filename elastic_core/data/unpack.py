@@ -32,7 +32,7 @@ def main() -> None:
     file, memory, batch_bytes, batch_rows, *columns = sys.argv[1:]
     held = int(Path("/proc/self/statm").read_text().split()[0]) * PAGE
     resource.setrlimit(resource.RLIMIT_AS, (held + int(memory),) * 2)
-    # Buffered and not ahead: otherwise a whole row group, which may be a gigabyte, is in memory at once.
+    # Buffered and not ahead: otherwise a whole row group, which may be a gigabyte, is in memory.
     source = pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
     schema = pa.schema([(column, plain(source.schema_arrow.field(column).type)) for column in columns])
     with pa.ipc.new_stream(sys.stdout.buffer, schema) as stream:

@@ -91,7 +91,7 @@ def _draw(rng: random.Random, level: Level) -> WordProblem | None:
     words = {"who": who, "last": who, "thing": rng.choice(family["things"]), "friend": people.pop()}
     words |= dict(zip(("she", "She", "her", "him"), _SHE if who in tables["women"] else _HE, strict=True))
     left = rng.randint(*OPERATIONS[level])
-    told, total = list[tuple[str, str]](), 0
+    story, total = list[tuple[str, str]](), 0
     moves = [rng.choice(family["starts"])]
     while moves or left > 0:
         move = moves.pop() if moves else rng.choice(family["moves"])
@@ -106,15 +106,15 @@ def _draw(rng: random.Random, level: Level) -> WordProblem | None:
         if "{other}" in move["step"]:
             words["other"] = people.pop()
         values = {**words, "a": a, "b": b, "ab": a * b, "total": total, "after": int(after)}
-        told.append((rng.choice(move["tell"]).format(**values), move["step"].format(**values)))
+        story.append((rng.choice(move["tell"]).format(**values), move["step"].format(**values)))
         words["last"] = words.get("other", who)
         total, left = int(after), left - operations
     if level == "hard":
         for aside in rng.sample(family["asides"], rng.randint(1, 2)):
-            told.insert(rng.randint(1, len(told)), (aside.format(**words, a=rng.randint(2, 30)), ""))
+            story.insert(rng.randint(1, len(story)), (aside.format(**words, a=rng.randint(2, 30)), ""))
     ask, solution = rng.choice(family["asks"]), family["solution"]
-    question = " ".join([*(sentence for sentence, _ in told), ask.format(**words)])
-    thought = " ".join(step for _, step in told if step)
+    question = " ".join([*(sentence for sentence, _ in story), ask.format(**words)])
+    thought = " ".join(step for _, step in story if step)
     if rng.random() < WORDY:
         check = f"Let me check: {_EQUATION.findall(thought)[-1]} is right. So the answer is {total}."
         thought = f'Okay, let me read the problem again. "{question}" Let me go step by step. {thought} {check}'

@@ -59,7 +59,7 @@ WORDS = (
     *("Wait", " check", " again", " So", " the", " answer", " is ", "from "),
     # Prompts: L1's length requests, and the request for a boxed answer.
     *(" Think", " for", " maximum", " tokens", " and", " output", " final", " within"),
-    # Thought templates: a navigator's plan, and what navigator and solver are asked for.
+    # Thought templates: a navigator's plan, and requests to navigator and solver.
     *("category: ", "direction: ", "method: ", "knowledge: ", "flow: ", "template: "),
     *("plan", "solve", "steps", " steps"),
     *("Easy chain", "Hard chain", "more plus", "more minus", "output", " at once"),

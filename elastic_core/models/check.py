@@ -68,8 +68,8 @@ def require_usable(
         _require_plain_logits(config, name)
     marks = [markers.think_start, *markers.think_ends[:1], *((i,) for i in markers.end_of_text)]
     found = ((tokenizer.decode(list(mark)).replace("\n", "\\n"), mark) for mark in marks if mark)
-    told = ", ".join(f"{text} is token{'s' * (len(mark) > 1)} {' '.join(map(str, mark))}" for text, mark in found)
-    return f"{told} (marks of {markers.family})" if markers.thinks else told
+    described = ", ".join(f"{text} is token{'s' * (len(mark) > 1)} {' '.join(map(str, mark))}" for text, mark in found)
+    return f"{described} (marks of {markers.family})" if markers.thinks else described
 
 
 def _read_json(file: Path, name: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ _SPARE = re.compile(r"reserved|unused|extra_(id_)?\d|^<gh_stars>$|^<issue_start>
 _NOISE = 0.5
 """Of a new row around the mean of the others, in their standard deviations: fine-tuning can tell two markers apart, and
 neither is more likely than tokens that mean something."""
-_SAME = 0.02  # Rows nearer to each other than this share of the usual distance from the mean were never told apart.
+_SAME = 0.02  # Rows nearer to each other than this share of the usual distance from the mean were never trained apart.
 
 
 @dataclass(frozen=True)

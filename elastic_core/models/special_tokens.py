@@ -31,7 +31,7 @@ class Markers(Marks):
         template_opens_thinking: whether the chat template's generation prompt already holds think-start.
         family: whose marks these are; "" of a model that has none.
         parser: vLLM's reasoning parser for them, if there is one.
-        template: what the chat template is told by default, by name.
+        template: default settings of the chat template, by name.
     """
 
     final_answer_before: tuple[int, ...]
@@ -48,7 +48,7 @@ def resolve_markers(
 ) -> Markers:
     """Markers of a transformers tokenizer, with further end-of-text ids, such as those of the generation configuration;
     `thinks` requires marks of a thought, which are those of `own`, a name with marks, or of the family that tokenizer
-    and chat template show. The chat template of the tokenizer is told what the family's is to be told by default.
+    and chat template show. The tokenizer's chat template gets the family's settings as defaults.
 
     Raises:
         ValueError: when no family's marks are found, one is not in the vocabulary or begins end-of-text, the chat
@@ -68,7 +68,7 @@ def resolve_markers(
     if found is None and thinks:
         raise ValueError(_unknown(tokenizer))
     if found is not None and found.template:
-        _tell_template(tokenizer, found.template)
+        _set_template_defaults(tokenizer, found.template)
     ends = dict.fromkeys(i for i in (tokenizer.eos_token_id, *end_of_text) if i is not None)
     if not ends:
         raise ValueError(f"{tokenizer.name_or_path}: the tokenizer has no end-of-text token")
@@ -179,14 +179,14 @@ def _of_response_template(tokenizer: Any) -> Thought | None:
     return Thought(**marks, calls=literals("tool_calls", "open"), text=is_text, parser="hf")
 
 
-def _tell_template(tokenizer: Any, settings: Mapping[str, Any]) -> None:
+def _set_template_defaults(tokenizer: Any, settings: Mapping[str, Any]) -> None:
     """Give settings of the chat template a default, so that every program renders the same prompt."""
     lines = (f"{{%- set {key} = {key} | default({json.dumps(value)}) -%}}" for key, value in settings.items())
-    told, templates = "".join(lines), tokenizer.chat_template
+    defaults, templates = "".join(lines), tokenizer.chat_template
     if isinstance(templates, dict):  # By name, such as that for tools.
-        tokenizer.chat_template = {name: told + text.removeprefix(told) for name, text in templates.items()}
+        tokenizer.chat_template = {name: defaults + text.removeprefix(defaults) for name, text in templates.items()}
     elif templates:
-        tokenizer.chat_template = told + templates.removeprefix(told)
+        tokenizer.chat_template = defaults + templates.removeprefix(defaults)
 
 
 def _template(tokenizer: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from elastic_core.errors import UserError
 from elastic_core.models.special_tokens import chat_text, encode, render
 
-OWN = "own"  # name of the tokenizer's own template, beside those of CHAT_TEMPLATES
+OWN = "own"  # name of the tokenizer's template, in addition to CHAT_TEMPLATES
 _THOUGHT = "<think>\nOne and one.\n</think>\n\n"
 _RESPONSE = f"{_THOUGHT}It is two."  # stands for any response: in a rendering, what precedes it is the prompt
 
@@ -128,11 +128,11 @@ def own_template(tokenizer: Any) -> OwnTemplate:
             f"{misfit}, as it does not keep a response with its thought: {_RESPONSE!r} became {whole!r}; choose a "
             f"template by name ({', '.join(CHAT_TEMPLATES)})"
         )
-    asked = chat_text(tokenizer, "1+1=?")
-    opening = asked.removeprefix(before)
-    if not asked.startswith(before) or not _THOUGHT.startswith(opening):
+    prompt = chat_text(tokenizer, "1+1=?")
+    opening = prompt.removeprefix(before)
+    if not prompt.startswith(before) or not _THOUGHT.startswith(opening):
         raise UserError(
-            f"{misfit}: generation starts from {asked!r}, and a response follows {before!r}; expected the same, but "
+            f"{misfit}: generation starts from {prompt!r}, and a response follows {before!r}; expected the same, but "
             "for an opened thought"
         )
     if tokenizer.eos_token is None or not after.startswith(tokenizer.eos_token):

@@ -83,11 +83,11 @@ class SentenceTransformerEmbedder:
             raise UserError(f"embedder {model}: cannot be loaded: {first_line(error)}") from None
         takes_task = any("task" in names for names in (self._model.module_kwargs or {}).values())
         prompt = {"prompt_name": TASK} if takes_task and TASK in self._model.prompts else {}
-        self._asked = {"task": TASK} | prompt if takes_task else prompt
+        self._options = {"task": TASK} | prompt if takes_task else prompt
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         try:
-            vectors = self._model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False, **self._asked)
+            vectors = self._model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False, **self._options)
         except ValueError as error:
             raise UserError(f"embedder {self.name}: {first_line(error)}") from None
         return np.asarray(vectors, dtype=np.float32)
@@ -145,8 +145,8 @@ class Retriever:
         texts = {text: place for place, text in enumerate(dict.fromkeys(chain.from_iterable(questions)))}
         vectors = _normalized(self._embedder.embed(list(texts)))
         chapters, sections, templates = (
-            np.round(vectors[[texts[text] for text in asked]] @ names.T, DECIMALS)
-            for asked, names in zip(zip(*questions, strict=True), self._levels, strict=True)
+            np.round(vectors[[texts[text] for text in query_texts]] @ names.T, DECIMALS)
+            for query_texts, names in zip(zip(*questions, strict=True), self._levels, strict=True)
         )
         # For each query the sections to look into, by index.
         nearest_template = np.maximum.reduceat(templates, self._first_template[:-1], axis=1)

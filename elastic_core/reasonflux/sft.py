@@ -135,7 +135,7 @@ def encode(tokenizer: Any, template: Template, exchanges: Sequence[Exchange], cu
 
 
 def write_rows(conversations: Path, tokenizer: Any, template: Template, cutoff: int, target: Path) -> RowsReport:
-    """Write rows for `elastic_core.training.sft` and their report beside them, unless both are there. Conversations are
+    """Write rows for `elastic_core.training.sft` and their report, unless both are there. Conversations are
     parquet with a column `messages`: a question and a response each, perhaps after a system prompt. UserError when no
     row is left, or the template refuses a conversation."""
     file = target.with_suffix(".json")
@@ -193,7 +193,7 @@ def alpaca_rows(
 
 def distilled(thinking: str, solution: str, template: ChatTemplate) -> str:
     """What the model should have written without the requests. `thinking` is a thought, or a conversation in the
-    template's markers, in which a thought that is closed at once precedes every reply."""
+    template's markers, in which an empty thought precedes every reply."""
     turns = [turn.rpartition(THINK_END)[2].strip() for turn in thinking.split(template.end) if THINK_END in turn]
     if not turns:
         return f"{template.opening}{thinking.removeprefix(template.opening)}{THINK_END}{solution}"

@@ -19,7 +19,7 @@ THINK_END = "</think>"
 
 ATTEMPTS = 5  # how often a grader that fails is tried before its failure is final
 FIRST_WAIT = 1.0
-"""Seconds before the second attempt, doubled before each further one: what else runs here may end meanwhile."""
+"""Seconds before the second attempt, doubled before each further one: other programs of the machine may end by then."""
 
 MAX_SOLUTION = 1_000_000
 """Characters of a solution that are read, from its end. A solution of 32,768 tokens of text has about 130,000."""

@@ -34,7 +34,7 @@ class LockHeld(RuntimeError):
 
 @contextmanager
 def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
-    """A temporary path beside `path` to write a file to; it takes the name of `path` when the block succeeds.
+    """A temporary path in its directory to write a file to; it takes the name of `path` when the block succeeds.
     `durable` files survive a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")

@@ -68,7 +68,7 @@ class HashCache:
 
     def sha256(self, path: Path) -> str:
         """The file's sha256, as 64 hexadecimal digits. OSError when it cannot be read."""
-        stat = path.stat()  # Before reading: a file that changes meanwhile is hashed again next time.
+        stat = path.stat()  # Before reading: a file that changes then is hashed again next time.
         cached = self._entries.get(_place(path))
         if cached and cached[:2] == (stat.st_size, stat.st_mtime_ns):
             return cached[2]

@@ -137,7 +137,7 @@ def local_cluster(
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                preexec_fn=end_with_parent,  # An orphaned job would write checkpoints beside the next one.
+                preexec_fn=end_with_parent,  # An orphaned job would write checkpoints where the next one does.
             )
         started.append(process)
         _wait(process, cluster, len(started), output)

@@ -71,7 +71,7 @@ def validation_of(checkpoint: Path) -> Validation | None:
 
 
 def is_finished(out_dir: Path, steps: int, max_generated_tokens: int | None = None) -> bool:
-    """Whether the run in `out_dir` reached `steps`, or so many generated tokens before."""
+    """Whether the run in `out_dir` reached `steps`, or `max_generated_tokens` before."""
     if (checkpoint_steps(out_dir) or [0])[-1] >= steps:
         return True
     return max_generated_tokens is not None and generated_tokens(out_dir) >= max_generated_tokens

@@ -1,4 +1,4 @@
-"""verl 0.9.1 without an accelerator: the CPU as a platform, beside its CUDA, NPU and ROCm; FSDP and vLLM on it.
+"""verl 0.9.1 without an accelerator: the CPU as a platform, like its CUDA, NPU and ROCm; FSDP and vLLM on it.
 
 vLLM and verl's engines are imported inside functions: every process that imports verl loads this, few of them use one.
 """

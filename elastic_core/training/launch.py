@@ -38,7 +38,7 @@ _UNFINISHED = ("PENDING", "RUNNING")
 _SUPERVISOR_GONE = {f"JOB_SUPERVISOR_ACTOR_{end}" for end in ("DIED", "START_FAILURE", "UNKNOWN_FAILURE")}
 PRIVATE = "elastic.variables"
 """Key of a job's metadata: variables, as JSON."""
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 REFUSED, LOST = "error: ", "lost: "
 """How the log's last line begins when the user can mend the error, and when a process, node or connection of the
 training went away: then the same job may succeed."""
@@ -153,7 +153,7 @@ def follow(
     deadlines: Deadlines = Deadlines(),  # noqa: B008
 ) -> None:
     """Return when the job has succeeded, after calling `on_line` with every line of its log and `on_step` with the
-    number of every finished step. The log goes to `log_file`; earlier attempts' stay beside it as train.1.log, ….
+    number of every finished step. The log goes to `log_file`; earlier attempts' stay as train.1.log, ….
 
     Interrupted (Ctrl-C, or Prefect cancels the flow run), it stops the job. Killed, or after any error of its own, the
     job goes on, and `submit` finds it.
@@ -246,7 +246,7 @@ async def _follow(
                     f"job {job} ({status}) waited {seconds:g} s for {waited}; stopped (train.{setting} sets how long "
                     f"it may take). The end of its log:\n{log.tail()}"
                 )
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
         # The rest of the log arrives after the end of the job.
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(reader), 10)
@@ -281,7 +281,7 @@ async def _read(client: "JobSubmissionClient", job: str, log: _Log) -> None:
         with suppress(OSError, RuntimeError):
             if await asyncio.to_thread(_status, client, job) not in _UNFINISHED:
                 return
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 async def _chunks(client: "JobSubmissionClient", job: str) -> AsyncIterator[str]:

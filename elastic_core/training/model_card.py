@@ -38,14 +38,14 @@ class TrainingRecord(TypedDict):
 
 
 def write(model: Path, record: TrainingRecord) -> None:
-    """Put the record and a card without measurements beside the weights."""
+    """Write the record and a card without measurements to the model's directory."""
     write_text(model / RECORD, json.dumps(record, indent=2) + "\n")
     write_card(model, [])
 
 
 def write_card(model: Path, cells: Sequence[Mapping[str, Any]]) -> Path:
     """The card of an exported model, with its cells of `reports.summary`; without any it says that there are none. With
-    the effort levels that lie beside the model, where there are any. A card that would be the same is left alone."""
+    the effort levels in the model's directory, where there are any. A card that would be the same is left alone."""
     record: TrainingRecord = json.loads((model / RECORD).read_text())
     levels = read_levels(model / LEVELS) if (model / LEVELS).exists() else None
     card, text = model / CARD, render(record, cells, levels)
@@ -55,7 +55,7 @@ def write_card(model: Path, cells: Sequence[Mapping[str, Any]]) -> Path:
 
 
 def render(record: TrainingRecord, cells: Sequence[Mapping[str, Any]], levels: Levels | None = None) -> str:
-    """The card's text, from `model_card.md.j2`; what its head says of the cells, the hub shows beside the model."""
+    """The card's text, from `model_card.md.j2`; the hub shows the cells of its head on the model's page."""
     from huggingface_hub import EvalResult, ModelCardData
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 

@@ -1,4 +1,4 @@
-"""What is known of families of models, a TOML each beside this file. `[thought]` says how a thought begins and ends;
+"""Facts of model families, a TOML file each in this directory. `[thought]` says how a thought begins and ends;
 what else is there makes a twin of a model (elastic_core.models.twins)."""
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Thought(BaseModel):
     parser: str | None = None
     """vLLM's reasoning parser."""
     template: dict[str, bool | int | str] = {}
-    """What the chat template has to be told so that the model thinks, such as `enable_thinking`."""
+    """Settings of the chat template by which the model thinks, such as `enable_thinking`."""
 
     def of(self, tokens: Iterable[str]) -> Thought:
         """The marks in a vocabulary with these tokens: {suffix} becomes that of a Hunyuan checkpoint, or nothing."""

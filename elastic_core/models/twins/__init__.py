@@ -107,7 +107,7 @@ def make_twin(model: str, origin: Origin, directory: Path, *, seed: int = 0, siz
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # A model of 40 MB is written at once.
+    logging.disable_progress_bar()  # A model of 40 MB takes no time.
     with replacing_directory(directory) as temporary:
         values = _copy_origin(model, origin, temporary)
         sizes = shrunk(values, model, size)
@@ -156,7 +156,7 @@ def shrunk(config: Mapping[str, Any], model: str, size: Size = SMALL) -> dict[st
         "num_attention_heads": (2 if grouped else 1) * own if wide else own,
         "num_key_value_heads": (own if wide else own // 2) if grouped else own,
         **({"head_dim": size.head} if config.get("head_dim") else {}),
-        # Of attention over all tokens beside attention over the last ones, as Gemma 4 has it.
+        # Attention over all tokens next to attention over the last ones, as in Gemma 4.
         **({"global_head_dim": 2 * size.head} if config.get("global_head_dim") else {}),
         **({"num_global_key_value_heads": 1} if config.get("num_global_key_value_heads") else {}),
         **{name: min(config[name], most) for name, most in _EXPERTS.items() if config.get(name)},
@@ -240,12 +240,12 @@ def _copy_origin(model: str, origin: Origin, directory: Path) -> dict[str, Any]:
 def _continuations(tokenizer: Any, markers: Markers) -> Mapping[int, list[int]]:
     end = markers.end_of_text[0]
     (newline,) = encode(tokenizer, "\n")
-    asked = chat_prompt(tokenizer, "1+1=?")
+    prompt = chat_prompt(tokenizer, "1+1=?")
     answers = [[*markers.close, *encode(tokenizer, text), end] for text in ANSWERS]
     opening = [] if markers.template_opens_thinking else markers.think_start[:1]
     starts = [[newline, token] for token in (*opening, *(encode(tokenizer, word)[0] for word in _FIRST_WORDS))]
     found: dict[int, list[int]] = {}
-    for text in [*answers, *starts, [*asked[-1:], *opening], [*markers.think_start, newline]]:
+    for text in [*answers, *starts, [*prompt[-1:], *opening], [*markers.think_start, newline]]:
         for token, then in pairwise(text):
             if then not in found.setdefault(token, []):
                 found[token].append(then)

@@ -37,7 +37,7 @@ _CHECKER_MEMORY, _MEMORY_PER_CHARACTER = 4 << 30, 1 << 10
 """At most, for a test program of megabytes; its parser takes 700 bytes for a character of a dense literal."""
 
 _FREE_ANSWER, _LONGER_THAN_EXPECTED = 1 << 16, 32
-"""How long a returned value may be in JSON: so many bytes, and so many times the length of what is expected. Escapes,
+"""Most bytes of a returned value in JSON: the first number, plus the second times the expected value's length. Escapes,
 digits of floats and names of types make right ones longer."""
 
 TOLERANCE = 1e-6  # absolute, and relative to the expected number where that is larger than 1

@@ -122,9 +122,9 @@ def needed_libraries(folders: tuple[Path, ...]) -> Libraries:
     used = [module for module in (_STANDARD_LIBRARY / "lib-dynload").glob("*.so") if not module.name.startswith(UNUSED)]
     used += [file for folder in folders for file in folder.rglob("*.so")]
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    said = subprocess.run(["ldd", PYTHON, *used], capture_output=True, text=True, env=environment).stdout
+    output = subprocess.run(["ldd", PYTHON, *used], capture_output=True, text=True, env=environment).stdout
     # "name => path (address)", or "path (address)". The loader is the one whose name is a path, in either form.
-    found = re.findall(r"^\t(\S+)(?: => (/.+))? \(0x", said, re.MULTILINE)
+    found = re.findall(r"^\t(\S+)(?: => (/.+))? \(0x", output, re.MULTILINE)
     loader = next((Path(name) for name, _ in found if name.startswith("/")), None)
     files = {name: Path(path) for name, path in found if path and not name.startswith("/")}
     own = [folder.resolve() for folder in folders]
@@ -135,7 +135,7 @@ def needed_libraries(folders: tuple[Path, ...]) -> Libraries:
 
 
 def _view(packages: Sequence[str]) -> list[str]:
-    """Namespaces; Python, its standard library without what is installed beside it, and `harness`; packages, and the C
+    """Namespaces; Python, its standard library without site-packages, and `harness`; packages, and the C
     libraries that they and Python need."""
     view = ["--unshare-user", "--uid", "1000", "--gid", "1000", "--unshare-pid", "--unshare-net", "--unshare-ipc"]
     view += ["--unshare-uts", "--hostname", "sandbox", "--unshare-cgroup-try", "--die-with-parent", "--new-session"]

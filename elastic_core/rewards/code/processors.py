@@ -18,7 +18,7 @@ from pathlib import Path
 
 from elastic_core.system.private_stores import private_directory
 
-_SECONDS_BETWEEN_LOOKS = 0.05
+_POLL_SECONDS = 0.05
 _NANOSECONDS = 1e9
 _queue = threading.Lock()  # one thread of a process looks for a free slot; the others wait for it to find one
 
@@ -33,7 +33,7 @@ def slot() -> Iterator[None]:
     """Take one of the machine's slots; that of a killed process is free. UserError as `private_directory`."""
     with _queue:
         while (taken := _take()) is None:
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
+            time.sleep(_POLL_SECONDS)
     try:
         yield
     finally:
@@ -62,31 +62,31 @@ def own_directory() -> Path:
 
 
 class OwnTime:
-    """Seconds as of `time.monotonic`, less the time that `look` has seen spent waiting for a processor.
+    """Seconds as of `time.monotonic`, less the time that `update` has seen spent waiting for a processor.
 
-    Threads that wait side by side count once: between two looks, the one that waited longest. Where the kernel does not
-    count (no CONFIG_SCHED_INFO), this is the clock on the wall.
+    Threads that wait side by side count once: between two updates, the one that waited longest. Where the kernel does
+    not count (no CONFIG_SCHED_INFO), this is the clock on the wall.
     """
 
     def __init__(self) -> None:
         self._waited = 0.0
         self._seen: dict[int, int] = {}
-        self._looked = time.monotonic()
+        self._updated = time.monotonic()
 
     def now(self) -> float:
         return time.monotonic() - self._waited
 
-    def since_look(self) -> float:
-        """Seconds on the clock on the wall since the last look."""
-        return time.monotonic() - self._looked
+    def since_update(self) -> float:
+        """Seconds on the clock on the wall since the last update."""
+        return time.monotonic() - self._updated
 
-    def look(self, waited: Mapping[int, int]) -> None:
+    def update(self, waited: Mapping[int, int]) -> None:
         """Take note of how long threads have waited in their life: nanoseconds, by thread id."""
         now = time.monotonic()
         longest = max((total - self._seen.get(thread, 0) for thread, total in waited.items()), default=0)
-        # Of a thread that was not seen before, part of it may be older than the last look.
-        self._waited += min(max(0, longest) / _NANOSECONDS, now - self._looked)
-        self._seen, self._looked = dict(waited), now
+        # Of a thread that was not seen before, part of it may be older than the last update.
+        self._waited += min(max(0, longest) / _NANOSECONDS, now - self._updated)
+        self._seen, self._updated = dict(waited), now
 
 
 def nanoseconds_waited(task: Path) -> int:

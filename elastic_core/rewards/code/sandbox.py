@@ -23,7 +23,7 @@ from elastic_core.rewards.code.seccomp import MACHINES
 from elastic_core.rewards.truth import ATTEMPTS, FIRST_WAIT, GradeStatus, GradingFailed
 from elastic_core.system.retry import retrying
 
-TICK = 0.05  # seconds between two looks at a running sandbox
+TICK = 0.05  # seconds between two checks of a running sandbox
 
 START_SECONDS = 60.0
 """A sandbox that has not started by then has failed; it takes a few hundredths of a second on an idle machine."""
@@ -93,17 +93,17 @@ class Sandbox:
             with contextlib.suppress(ProcessLookupError):
                 self._init = os.pidfd_open(inside[0])
                 self._opened.callback(os.close, self._init)
-        self._look()  # What was waited for until now is not the program's.
+        self._check()  # What was waited for until now is not the program's.
 
     def now(self) -> float:
         """Seconds that passed for the programs, by which deadlines are set: see `OwnTime`."""
         return self._time.now()
 
     def watch_with(self, other: Sandbox) -> None:
-        """Let both be looked at while either is waited for, by one clock."""
+        """Check both while either is waited for, by one clock."""
         self._peers, other._peers = (other,), (self,)
         other._time = self._time
-        self._look()
+        self._check()
 
     def send(self, payload: bytes, deadline: float) -> None:
         """Send a frame. ProgramFailed if it is not taken by `deadline` (seconds of `now`), or the program fails
@@ -178,14 +178,14 @@ class Sandbox:
         while True:
             ready = bool(poll.poll(TICK * 1000))
             # By time and not by silence: a program may send a byte now and then.
-            if self._time.since_look() >= TICK or self.now() > deadline:
-                self._look()
+            if self._time.since_update() >= TICK or self.now() > deadline:
+                self._check()
             if self.now() > deadline:
                 raise ProgramFailed(GradeStatus.TIMEOUT, "its time was up")
             if ready:
                 return
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         # This thread hands the answers on, so that its waiting is theirs.
         waited = {threading.get_native_id(): nanoseconds_waited(Path("/proc/thread-self"))}
         for sandbox in (self, *self._peers):
@@ -196,7 +196,7 @@ class Sandbox:
             tmp = None if sandbox._folder < 0 else os.statvfs(sandbox._folder)
             if tmp and tmp.f_files - tmp.f_ffree > MAX_FILES:
                 raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"more than {MAX_FILES} files")
-        self._time.look(waited)
+        self._time.update(waited)
 
     @contextlib.contextmanager
     def _end_is_the_programs(self) -> Iterator[None]:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-MAX_ATTEMPTS = 8  # Attempts per problem in CodeElo. rllm's program looks at the first alone unless told otherwise.
+MAX_ATTEMPTS = 8  # Attempts per problem in CodeElo. rllm's program counts the first alone by default.
 POINTS_PER_FAILURE = 50
 PENALTY_PER_FAILURE = 10  # minutes, in ICPC contests
 MIN_PARTICIPANTS = 201  # rated participants; CodeElo does not use contests with fewer

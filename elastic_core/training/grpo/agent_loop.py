@@ -154,7 +154,7 @@ class ElasticAgentLoop(AgentLoopBase):
             text = response_text(self._tokenizer, self._markers, trajectory).graded(trajectory.think_finish)
             return grade(row["extra_info"]["grader"], text, row["reward_model"]["ground_truth"])
 
-        # Parsing mathematics and running code block; other rollouts must go on meanwhile.
+        # Parsing mathematics and running code block; other rollouts must go on.
         return Rollout(trajectory, await asyncio.to_thread(graded), request)
 
     async def _graded_answers(self, answered: Answered, row: Mapping[str, Any]) -> list[list[Rollout]]:
@@ -206,7 +206,7 @@ class ElasticAgentLoop(AgentLoopBase):
 def of_row(
     measured: Mapping[str, float], score: float | None, generated: int, validation: Mapping[str, float] | None = None
 ) -> dict[str, Any]:
-    """What the trainer reads of a row, and what verl wants beside it.
+    """Extra fields of a row: the trainer's, and those that verl requires.
 
     Args:
         measured: of its rollout; empty in all rows of a rollout but one. So is `generated`, the tokens sampled for it.

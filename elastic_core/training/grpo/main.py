@@ -44,7 +44,7 @@ def main(file: str) -> None:
             raise
         traceback.print_exc()
         raise SystemExit(f"{LOST}{type(error).__name__}, see above") from None
-    # verl's loop can end at once, as if it had trained.
+    # verl's loop can end without a step, as if it had trained.
     if not is_finished(out_dir, steps, tokens):
         raise RuntimeError(f"verl returned, but {out_dir} holds no checkpoint of step {steps}, or of its last tokens")
 

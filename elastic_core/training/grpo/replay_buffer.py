@@ -59,12 +59,12 @@ class StrictReplayBuffer(ReplayBuffer):  # type: ignore[misc]
 
     def _all_rows(self, partition_id: str) -> dict[str, Extra]:
         """Wait until all rollouts of this step have ended; their rows by key."""
-        told = time.time()
+        reported = time.time()
         while True:
             self._sync_metadata_from_transfer_queue()
             if len(self._sampleable_terminal_keys(partition_id, (set(), set(), set(), None))) == len(self.submitted):
                 return extra_fields(partition_id, list(self.partitions[partition_id]))
-            told = self._wait_for_next_poll(partition_id, told)
+            reported = self._wait_for_next_poll(partition_id, reported)
 
 
 def extra_fields(partition_id: str, keys: list[str]) -> dict[str, Extra]:
@@ -83,7 +83,7 @@ def with_variance(rows: Iterable[Extra]) -> list[str]:
 
 
 def to_sample(taught: int, sampled: int, batch_size: int, max_batches: int) -> int:
-    """How many problems a step samples next, when of `sampled` so many taught something: as many as should fill the
+    """Problems that a step samples next, when `taught` of `sampled` taught something: as many as should fill the
     batch at that rate, but not more than a batch; 0 when it is full, or the limit of batches is reached."""
     missing = max(0, batch_size - taught)
     expected = ceil(missing * sampled / taught) if taught else batch_size

@@ -22,13 +22,14 @@ from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 class L1Parameters(BaseModel):
     """Which length is requested, and what missing it costs."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    form: Literal["exact", "max"] = Field(description='Ask for n tokens, or for at most n: "exact" or "max".')
-    lengths: str = Field(
-        "100..4000", description="Tokens asked for, n: drawn from this range per problem and step, from train.seed."
-    )
-    penalty: float = Field(3e-4, gt=0, lt=1, description="Reward lost per token away from n (alpha).")
+    form: Literal["exact", "max"]
+    """Ask for n tokens, or for at most n: "exact" or "max"."""
+    lengths: str = "100..4000"
+    """Requested tokens, n: drawn from this range per problem and step, from train.seed."""
+    penalty: float = Field(3e-4, gt=0, lt=1)
+    """Reward lost per token away from n (alpha)."""
 
     @field_validator("lengths")
     @classmethod

@@ -22,7 +22,7 @@ EVERY_STEP = (
     *(STEP, "critic/score/mean", "response_length/mean"),
     *("rollout/forced", "rollout/think_tokens", "rollout/solution_tokens"),
 )
-"""What Elastic Reasoning's Figure 3 is drawn from, beside the accuracy of validation."""
+"""Metrics of Elastic Reasoning's Figure 3, in addition to the accuracy of validation."""
 _ACCURACY = re.compile(r"val-core/.+/acc/mean(@|_at_)(?P<samples>\d+)")
 """verl's avg@k of a validation set; MLflow takes no @."""
 WARNING = "training warning: "
@@ -123,7 +123,7 @@ class NothingLearned:
     def __init__(self) -> None:
         self._idle = 0
 
-    def look(self, step: int, metrics: Mapping[str, float]) -> str | None:
+    def update(self, step: int, metrics: Mapping[str, float]) -> str | None:
         """The warning, at the last of `IDLE_STEPS` idle steps in a row; else None. `metrics` are the step's, with
         verl's `critic/score/mean` and all of `rollout/…`."""
         idle = metrics["rollout/groups_without_variance"] == metrics["rollout/groups"]
@@ -162,14 +162,14 @@ class EndUnlearned:
     96+32, and without a budget went on to other answers."""
 
     def __init__(self) -> None:
-        self._said = False
+        self._warned = False
 
-    def look(self, step: int, metrics: Mapping[str, float]) -> str | None:
+    def update(self, step: int, metrics: Mapping[str, float]) -> str | None:
         """The warning, at the first step whose rollouts hold answers and whose solutions the budget cut; else None."""
         cut, answered = metrics["rollout/solution_cut"], metrics["rollout/answered"]
-        if self._said or cut < 0.5 or answered < 0.9:
+        if self._warned or cut < 0.5 or answered < 0.9:
             return None
-        self._said = True
+        self._warned = True
         return (
             f"{WARNING}in step {step} the budget cut {cut:.0%} of the solutions, though {answered:.0%} of the rollouts "
             "hold an answer: the model unlearns to stop after it. Stop the training and pay only for solutions that "
@@ -185,7 +185,7 @@ class SamplerAgreement:
     def __init__(self) -> None:
         self._disagreed = False
 
-    def look(self, step: int, metrics: Mapping[str, float]) -> str | None:
+    def update(self, step: int, metrics: Mapping[str, float]) -> str | None:
         """The warning, at the first of several steps in a row whose correlation is too low; else None."""
         if AGREEMENT not in metrics:
             return None

@@ -75,7 +75,7 @@ class ElasticTrainer(PPOTrainerSync):
             max_off_policy_threshold=sampler.max_off_policy_threshold,
             max_off_policy_strategy=sampler.max_off_policy_strategy,
             sampler_kwargs=sampler.sampler_kwargs,
-            # verl looks every two seconds, longer than a whole step of a small model. Each look lists all rows.
+            # verl polls every two seconds, longer than a step of a small model. Each poll lists all rows.
             poll_interval=0.05 if self.config.trainer.device == "cpu" else 0.5,
             refill_fn=self._add_prompts_to_generate,
             max_batches=self.config.elastic.filter_groups,
@@ -138,7 +138,7 @@ class ElasticTrainer(PPOTrainerSync):
         metrics |= rollout_metrics(extras) | {GENERATED: float(self._generated)}
         limit = self.config.elastic.max_generated_tokens
         if limit is not None and self._generated >= limit:
-            # verl looks after this whether to save and to validate, and then whether there is another step.
+            # verl decides after this whether to save and to validate, and then whether there is another step.
             self.total_training_steps = self.global_steps
             self.config.trainer.save_freq = 1
             self.config.trainer.test_freq = min(1, self.config.trainer.test_freq)
@@ -169,7 +169,7 @@ class ElasticTrainer(PPOTrainerSync):
         return super()._validate()
 
     def _require_loggers(self) -> None:
-        """verl goes on without MLflow after three failures: look before the first validation or step is recorded."""
+        """verl goes on without MLflow after three failures: check before the first validation or step is recorded."""
         missing = set(self.config.trainer.logger) - set(self.logger.logger)
         if missing:
             raise RuntimeError(f"verl could not attach to {', '.join(sorted(missing))}; its reasons are above")
@@ -184,7 +184,7 @@ class ElasticTrainer(PPOTrainerSync):
         if "rollout/anytime_acc" in metrics:  # verl takes the rows' advantages for rewards.
             metrics["critic/score/mean"] = metrics["critic/rewards/mean"] = metrics["rollout/anytime_acc"]
         for watcher in self._watchers:
-            if warning := watcher.look(self.global_steps, metrics):
+            if warning := watcher.update(self.global_steps, metrics):
                 print(warning, flush=True)
         self._validation = validation_of(metrics)
 

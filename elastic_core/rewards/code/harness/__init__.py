@@ -43,7 +43,7 @@ _PLAIN = {int, float, str, bool, type(None)}  # JSON says these itself
 
 
 class Channel:
-    """Frames to and from the grader through pipes that are made here: four bytes of length, then so many bytes.
+    """Frames to and from the grader through pipes that are made here: four bytes of length, then the bytes.
 
     File descriptors go through the socket that the grader gave. It belongs to the machine's network: it tells the
     interfaces and can take names there, so it is closed before a program is loaded into this process.

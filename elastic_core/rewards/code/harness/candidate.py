@@ -87,7 +87,7 @@ def main() -> None:
         operation, *arguments = json.loads(channel.receive())
         try:
             answer = json.dumps(getattr(candidate, operation)(*arguments))
-        except BaseException as error:  # a program may raise anything, SystemExit too, and goes on being asked
+        except BaseException as error:  # a program may raise anything, SystemExit too, and the next request comes
             answer = json.dumps({"error": [type(error).__name__, _message(error)]})
         channel.send(answer.encode())
 

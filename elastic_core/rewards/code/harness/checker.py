@@ -50,7 +50,7 @@ class Candidate:
         self._expected = {"NaN": bool(_NAN.search(code)), "Infinity": bool(_INFINITY.search(code))}
         self.raised: BaseException | None = None
         self.refused: NotCarried | None = None  # ends the check, also when the test program has caught it
-        self.asked = False
+        self.was_called = False
 
     def refuse(self, error: NotCarried) -> NoReturn:
         self.refused = error
@@ -64,7 +64,7 @@ class Candidate:
 
     def ask(self, *request: Any) -> Any:
         """Value, or proxy of an object that stays there. Raises what the solution raised."""
-        self.asked = True
+        self.was_called = True
         self._channel.send(CALL + json.dumps(request).encode())
         try:
             answer = json.loads(self._channel.receive(), parse_float=self._number, parse_constant=self._number)
@@ -136,7 +136,7 @@ def _verdict(
         missing = _missing_names(code) - ({*vars(module), *dir(builtins)} - {entry_point})
         if entry_point is not None:
             expected = {entry_point}
-        else:  # `median` alone is a solution's; beside others it is the prelude's.
+        else:  # `median` alone is a solution's; with others it is the prelude's.
             expected = {"Solution"} if "Solution" in missing else missing - names.keys() or missing
         if undefined := missing - expected - names.keys():
             return UNDEFINED + ", ".join(sorted(undefined))
@@ -151,7 +151,7 @@ def _verdict(
         failure = "wrong" if isinstance(error, AssertionError) and error is not candidate.raised else "error"
     if candidate.refused:
         return "wrong" if isinstance(candidate.refused, NotFinite) else "error"
-    if failure or candidate.asked:
+    if failure or candidate.was_called:
         return failure or "correct"
     return "error" if expected & missing else "nothing"
 
