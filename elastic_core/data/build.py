@@ -29,6 +29,7 @@ from elastic_core.system.fingerprint import hash_files, hash_value, source_finge
 STORE = "sets"
 REMOVED = "removed.parquet"
 RECORD = "record.json"
+TABLES = Path(__file__).parent  # the registry, prompts, and the words of word problems
 WAIT_SECONDS = 3600.0  # for another process that builds the same data set
 _WITH_QUESTIONS = (Form.PROBLEMS, Form.CONVERSATIONS)
 
@@ -50,9 +51,10 @@ class DataBuild:
 
 
 def code_fingerprint() -> str:
-    """sha256 of the code that data sets are built by. Graders only look at the truths of a set that is added."""
+    """sha256 of the code and the tables that data sets are built by. Graders only read the truths of an added set."""
     modules = ("elastic_core.data.build", "elastic_core.data.registry")
-    return source_fingerprint(*modules, without=("elastic_core.rewards",))
+    code = source_fingerprint(*modules, without=("elastic_core.rewards",))
+    return hash_value([code, hash_files(TABLES.glob("*.toml"))])
 
 
 def build(
@@ -161,15 +163,13 @@ class Sets:
             else:
                 source = {file.name: file.sha256 for file in self.plan.fetched[entry.name].files}
             ids = keys[entry.ids] if entry.ids else None
-            described = [entry.map.name, entry.clusters, entry.rows, dict(entry.chosen)]
-            inputs = [entry.name, entry.form, *described, source, ids, code_fingerprint()]
+            inputs = [entry.name, entry.form, entry.rows, dict(entry.chosen), source, ids, code_fingerprint()]
             keys[entry.name] = hash_value(inputs)[:12]
         return keys
 
     def _key(self, entry: Dataset) -> str:
         plan = self.plan
         inputs: list[Any] = [self._clean_keys[entry.name], entry.split, entry.domain, entry.grader, entry.prompt]
-        inputs += [TEMPLATES[entry.prompt].record()["sha256"]] if entry.prompt else []
         if entry.form is Form.PROBLEMS:
             inputs.append(tokenizer_fingerprint(plan.tokenizer))
         if _is_trained(entry):

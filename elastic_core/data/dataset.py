@@ -132,10 +132,6 @@ class Mapper:
     def __call__(self, raw: pl.DataFrame) -> pl.DataFrame:
         return self.clean(raw)
 
-    @property
-    def name(self) -> str:
-        return f"{self.clean.__module__}.{self.clean.__qualname__}"
-
 
 def reads(*texts: str, **others: pl.DataType) -> Callable[[Callable[[pl.DataFrame], pl.DataFrame]], Mapper]:
     """Makes a function a mapper of these columns of text, and others with their types."""
