@@ -41,7 +41,7 @@ class DataBuild:
     datasets: Sequence[Dataset]
     fetched: Mapping[str, FetchedDataset]  # verified files of every data set that has some
     tokenizer: Path  # directory of the tokenizer that prompts are measured with
-    max_prompt_tokens: int | None  # longest prompt that training takes; None when there is no training
+    max_prompt_tokens: int | None  # longest prompt that training takes; None without training
     trained: frozenset[str] = frozenset()  # sets that training reads; over-long prompts are dropped from them
     common_ngrams: int | None = None  # 13-grams of more training rows do not count as overlap; None counts all
     decontaminate: bool = True  # leave out what overlaps; else it is only counted
@@ -145,7 +145,7 @@ class Sets:
 
     @contextmanager
     def _alone(self, entry: Dataset) -> Iterator[None]:
-        """No two processes build one data set at the same time; what a killed one left half-written is removed."""
+        """No two processes build one data set at the same time; half-written files of a killed one are removed."""
         directory = self.store / entry.name
         try:
             with exclusive(directory, WAIT_SECONDS):
@@ -157,7 +157,7 @@ class Sets:
     @cached_property
     def _clean_keys(self) -> dict[str, str]:
         keys: dict[str, str] = {}
-        for entry in self.plan.datasets:  # What an entry takes its ids from comes before it.
+        for entry in self.plan.datasets:  # The entry that another takes its ids from precedes it.
             if isinstance(entry.source, Generated):
                 source: Any = _parameters(entry, self.plan).model_dump()
             else:

@@ -1,4 +1,4 @@
-"""The tables of one data set: from raw files the clean one, and from that what a model is given or imitates.
+"""The tables of one data set: from raw files the clean one, and from that a model's prompts or conversations.
 
 A row that cannot be used is refused with data set, file, row and reason. Tables are written in bounded pieces.
 """

@@ -1,4 +1,4 @@
-r"""What is left out of training: rows that overlap with an evaluation set, and prompts that are too long.
+r"""Rows that are left out of training: rows that overlap with an evaluation set, and prompts that are too long.
 
 Two questions overlap when they are equal but for case and white space, or have 13 consecutive words in common (runs of
 `\w+`, in lower case; Brown et al. 2020, appendix C). Not found: rephrased or translated questions, and questions of
@@ -85,7 +85,7 @@ def overlaps(
 
 
 def too_long(name: str, train: Questions, max_prompt_tokens: int) -> pl.DataFrame:
-    """Rows whose prompt has more tokens than training allows, as `REMOVED`."""
+    """Rows with a prompt of more tokens than training allows, as `REMOVED`."""
     assert train.lengths is not None
     rows = pl.DataFrame({"id": train.ids, "tokens": train.lengths}).filter(pl.col("tokens") > max_prompt_tokens)
     return rows.select(
@@ -146,12 +146,12 @@ def find_overlaps(train: Ngrams, evaluation: Ngrams, *, common: int | None = Non
 
 
 def count_duplicates(questions: pl.Series) -> int:
-    """Rows whose question is, but for case and white space, that of an earlier row."""
+    """Rows with the question of an earlier row, but for case and white space."""
     return len(questions) - _normalize(questions).n_unique()
 
 
 def count_near_empty(questions: pl.Series) -> int:
-    """Rows whose question has fewer than `MIN_CHARACTERS` characters, white space not counted."""
+    """Rows with a question of fewer than `MIN_CHARACTERS` characters, white space not counted."""
     characters = _normalize(questions).str.replace_all(" ", "", literal=True).str.len_chars()
     return int((characters < MIN_CHARACTERS).sum())
 

@@ -1,4 +1,4 @@
-"""Files from the network: GitHub and the hub alike, retried, resumed and bounded; the caller checks what arrives.
+"""Files from the network: GitHub and the hub alike, retried, resumed and bounded; the caller checks the result.
 
 The transfers are ours. `hf_hub_download` (huggingface_hub 1.33, by HTTP as by Xet) and `pooch.retrieve` (1.9) start an
 interrupted file from its first byte, and take whatever a server sends that does not end.
@@ -33,7 +33,7 @@ T = TypeVar("T")
 NUM_ATTEMPTS = 5
 FIRST_WAIT = 0.5  # seconds before the second attempt; doubled before each further one
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 30.0  # seconds until a connection stands, and until the next bytes come
-MAX_BYTES = 64 << 30  # of a file whose size is not known in advance
+MAX_BYTES = 64 << 30  # of a file of unknown size
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ _ENTRIES = TypeAdapter(dict[str, Entry])
 
 
 def read_pins(file: Path) -> dict[str, Entry]:
-    """Entries by key; none where there is no file. UserError for a file of another kind."""
+    """Entries by key; none without the file. UserError for a file of another kind."""
     try:
         return _ENTRIES.validate_json(file.read_bytes())
     except FileNotFoundError:
@@ -196,7 +196,7 @@ def _is_transient(error: BaseException) -> bool:
 
 
 def _explained(error: httpx.HTTPError, source: GitHub | Hub, revision: str, host: str) -> DownloadError | UserError:
-    """What a failed request means. URLs stay out of it: those that the hub redirects to carry signatures."""
+    """Explain a failed request. URLs stay out of it: those that the hub redirects to carry signatures."""
     response: httpx.Response | None = getattr(error, "response", None)
     if response is None:
         return DownloadError(f"{host}: {type(error).__name__} {error}".rstrip())

@@ -41,7 +41,7 @@ class Fetched:
 
 @dataclass(frozen=True)
 class FetchedDataset:
-    """A data set whose files are all there."""
+    """A data set with all of its files."""
 
     files: tuple[Fetched, ...]  # by name
     revision: str | None  # the commit; None of generated sets, and where a mirror had what the registry does not pin
@@ -52,7 +52,7 @@ class Missing(UserError):
 
 
 class Mismatch(UserError):
-    """A file is not what it must be."""
+    """A file with other content than its pin says."""
 
 
 def fetch(datasets: Sequence[Dataset], *, sources: Path, mirror: Path | None = None) -> dict[str, FetchedDataset]:

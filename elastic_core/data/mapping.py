@@ -41,7 +41,7 @@ def math500(raw: pl.DataFrame) -> pl.DataFrame:
 
 @reads("problem", answer=pl.Float64())
 def number(raw: pl.DataFrame) -> pl.DataFrame:
-    """Answers that are floats: 142.0 is 142, and 0.5 stays what it is."""
+    """Answers that are floats: 142.0 is 142, and 0.5 stays 0.5."""
     bad_rows(raw, ~pl.col("answer").is_finite(), "answer {answer}; expected a number")
     whole = pl.col("answer") == pl.col("answer").round()
     text = pl.when(whole).then(pl.col("answer").cast(pl.Int64, strict=False).cast(pl.String))

@@ -117,7 +117,7 @@ def primeintellect(row: Row) -> Row:
 def taco(row: Row) -> Row:
     """DeepCoder's part of TACO: function calls where tests name a function, else programs that read and print.
 
-    The outputs of function calls are unwrapped as in `primeintellect`; TACO's own harness takes both forms for right.
+    The outputs of function calls are unwrapped as in `primeintellect`; TACO's harness takes both forms for right.
     """
     tests = _json(row, "tests")
     if not isinstance(tests, dict):
@@ -214,7 +214,7 @@ def _lines(value: Any) -> str:
 
 
 def _limit(problem: str, name: str, unit: str) -> int | None:
-    """The limit on the last line of this name, None where there is no such line."""
+    """The limit on the last line of this name, None without one."""
     found = re.findall(rf"^{name}:(.*)$", problem, re.MULTILINE)
     if not found:
         return None

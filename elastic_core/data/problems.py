@@ -29,7 +29,7 @@ CHUNK_CHARACTERS = 1 << 19
 400 bytes a token until a chunk is counted. A longer prompt goes alone, since it cannot be split exactly."""
 
 _PARALLELISM = "TOKENIZERS_PARALLELISM"
-_IMPORTED_BY = os.getpid()  # Differs from the process's own in a forked child.
+_IMPORTED_BY = os.getpid()  # Differs from the process's id in a forked child.
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Template:
 
     name: str
     text: str  # `{question}` stands for the question
-    source: str  # where the wording comes from
+    source: str  # source of the wording
     with_starter_code: str | None = None  # in place of `text` for problems that have some, with `{starter_code}`
 
     def record(self) -> dict[str, str | None]:
-        """What a manifest says of it."""
+        """Its record in a manifest."""
         texts = {"text": self.text, "with_starter_code": self.with_starter_code}
         return {"sha256": hash_value(list(texts.values())), **texts, "source": self.source}
 
@@ -147,7 +147,7 @@ class Problem:
 
     benchmark: str
     id: str  # unique within the benchmark
-    question: str  # the whole prompt
+    question: str  # the prompt
     truth: str
     grader: str  # the kind that `elastic_core.rewards.grade` takes
     cluster: str | None = None  # the group that it shares with problems like it, where its source names one
@@ -155,7 +155,7 @@ class Problem:
 
 def read_problems(file: Path) -> list[Problem]:
     """Problems of a parquet file in verl's schema. Another schema is a ValueError. Their clusters are read from
-    the clean table: no model is asked for them, and a benchmark with and without them has one hash."""
+    the clean table: they are no part of a prompt, and a benchmark with and without them has one hash."""
     frame = pl.read_parquet(file)
     if frame.schema != VERL_SCHEMA:
         raise ValueError(f"{file}: columns {dict(frame.schema)}; expected {dict(VERL_SCHEMA)}")
@@ -179,7 +179,7 @@ class SourceRecord(TypedDict):
 
 
 class OverlapRecord(TypedDict):
-    """Training rows that overlap with one evaluation set, by what is the same."""
+    """Training rows that overlap with one evaluation set, by the kind of overlap."""
 
     exact: int
     ngram: int
@@ -190,9 +190,9 @@ class Counts(TypedDict):
     """What building a data set found out."""
 
     sha256: str  # of name and contents of its file
-    rows: int  # in the clean table, which is what the source holds
+    rows: int  # in the clean table: all that the source holds
     kept_rows: int  # in its file
-    duplicates: int  # rows whose question occurred before; counted, not removed
+    duplicates: int  # rows with an earlier row's question; counted, not removed
     near_empty: int  # rows with hardly any question; counted, not removed
     overlap: dict[str, OverlapRecord]  # by evaluation set; empty for a set that is not trained on
     removed: dict[str, int]  # rows of the clean table that its file lacks, by reason; `removed.parquet` lists them
@@ -220,7 +220,7 @@ class Manifest(TypedDict):
     tokenizer: str  # fingerprint of the tokenizer that prompts are measured with
     max_prompt_tokens: int | None  # longest prompt that is kept in the sets that are trained on; None without any
     common_ngrams: int | None  # 13-grams of more training rows are common phrases, no overlap; None counts all
-    decontaminated: bool  # whether rows that overlap were left out of what is trained on, or only counted
+    decontaminated: bool  # whether rows that overlap were left out of training sets, or only counted
     max_tests: int | None  # kept of a problem that is trained on, where its set is cut; None keeps all
     templates: dict[str, dict[str, str | None]]  # hash, wording and origin of each prompt template, by name
     datasets: dict[str, DatasetRecord]

@@ -285,7 +285,7 @@ def parquet_columns(file: Path) -> list[str]:
 
 
 def parquet_batches(file: Path, columns: Sequence[str], batch_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield these columns of all rows, in batches of about `batch_bytes`, by the file's own record of its sizes. BadRow
+    """Yield these columns of all rows, in batches of about `batch_bytes`, by the file's record of its sizes. BadRow
     when it cannot be read, or is a bomb: it unpacks to more than `LARGEST_RATIO` times its size and to more than
     `ALWAYS_FINE`, or a batch takes more than `MEMORY`."""
     script = Path(__file__).with_name("unpack.py")

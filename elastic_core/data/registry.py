@@ -1,4 +1,4 @@
-"""Every data set that we know, from registry.toml, and the user's own. To add one: a table there, and a mapping
+"""Every data set that we know, from registry.toml, and the user's. To add one: a table there, and a mapping
 function unless one fits."""
 
 from __future__ import annotations

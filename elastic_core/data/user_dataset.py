@@ -219,6 +219,6 @@ def _is_rationale(answer: str) -> pl.Expr:
 
 
 def _truth(answer: str) -> pl.Expr:
-    """What the last line gives, a number without commas between its thousands."""
+    """The answer of the last line, a number without commas between its thousands."""
     given = pl.col(answer).str.strip_chars().str.extract(_RATIONALE, 2).str.strip_chars()
     return pl.when(given.str.contains(_THOUSANDS)).then(given.str.replace_all(",", "")).otherwise(given)

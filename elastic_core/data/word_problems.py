@@ -1,4 +1,4 @@
-"""Word problems in plain English, at two levels: what a small pretrained model can learn to solve by thinking.
+"""Word problems in plain English, at two levels, for small pretrained models.
 
 An amount of something begins, operations change it, a question asks for it (word_problems.toml): `easy` has 2 or 3
 operations; `hard` 4 to 6, and one or two sentences whose number does not matter. Amounts stay within 1..40. The thought

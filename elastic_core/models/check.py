@@ -138,7 +138,7 @@ def _require_architecture(checkpoint: Path, raw: dict[str, Any], name: str) -> A
 
 def _require_tokenizer(checkpoint: Path, rows: int, name: str) -> None:
     try:
-        tokenizer_fingerprint(checkpoint)  # Without one transformers' own message misleads.
+        tokenizer_fingerprint(checkpoint)  # Without one transformers' message misleads.
         tokenizer = load_tokenizer(checkpoint)
     except Exception as error:  # The tokenizers library raises bare ones.
         reason = first_line(error).rstrip(".").removeprefix(f"{checkpoint}: ")

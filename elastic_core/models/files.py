@@ -52,7 +52,7 @@ def locate(model: str, files: tuple[str, ...] = MODEL_FILES) -> Path:
             return snapshot
     try:
         return Path(snapshot_download(model, allow_patterns=list(files)))
-    except OSError as error:  # All of the hub's own errors are.
+    except OSError as error:  # All of the hub's errors are.
         reason = str(error).strip().splitlines()[0].partition(". ")[0]
         raise UserError(
             f"{model} is not a directory, and the hub did not give it ({type(error).__name__}: {reason}); get it with "

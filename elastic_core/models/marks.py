@@ -15,7 +15,7 @@ class Marks:
         think_start: opens a thought; () where the model has no marks.
         think_ends: each of them ends a thought; the first to be complete does. () where the model has no marks.
         close: what we write to end a thought that was cut; it holds an end.
-        answer: what we write where no thought was begun, so that the solution comes at once.
+        answer: what we write where no thought was begun, so that the solution follows.
         end_of_text: every id that ends a response.
         calls: marks that begin a tool call, where the family's parser takes a call inside a thought for its end. The
             solution begins with the last token of such a mark, which is most often its only one.
@@ -36,7 +36,7 @@ class Marks:
 
     @property
     def cut(self) -> int:
-        """Written after s tokens of solution. The model's own end-of-text cannot come there: it is one of the s."""
+        """Written after s tokens of solution. The model's end-of-text cannot come there: it is one of the s."""
         return self.end_of_text[0]
 
     @property
@@ -108,7 +108,7 @@ class Marks:
         return end[length:]
 
     def closing(self, thought: Sequence[int]) -> tuple[int, ...]:
-        """What we write after a thought that has no end: the rest of a mark that was begun, and what is missing."""
+        """What we write after a thought that has no end: the rest of a mark that was begun, or all of it."""
         if rest := self.rest_of_end(thought):
             return rest
         if not thought:

@@ -1,5 +1,5 @@
 """Prepares an instruction-tuned checkpoint for a budget on its thoughts: `<think>` and `</think>` become single tokens,
-the end-of-text is what its chat template writes, and the generation prompt opens the thought.
+the end-of-text is the chat template's, and the generation prompt opens the thought.
 
 Weights stay, but for the embeddings of new tokens, and of spare ones that training never met, whose rows are the same.
 A model that was never trained to think has to learn the markers by fine-tuning, see docs/own-model.md.
@@ -21,7 +21,7 @@ from elastic_core.models.special_tokens import chat_text, load_markers, render
 from elastic_core.system.files import replacing_directory
 
 THINK, THINK_END = "<think>", "</think>"
-OPENING = f"{THINK}\n"  # What a prepared model's generation prompt ends with.
+OPENING = f"{THINK}\n"  # End of a prepared model's generation prompt.
 _SPARE = re.compile(r"reserved|unused|extra_(id_)?\d|^<gh_stars>$|^<issue_start>$")
 """Added tokens that no conversation holds: reserved ones, and StarCoder's and SmolLM's marks in code repositories."""
 _NOISE = 0.5

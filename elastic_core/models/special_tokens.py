@@ -1,4 +1,4 @@
-"""The token ids a strategy needs, resolved from the model's own tokenizer and chat template, never hard-coded."""
+"""The token ids a strategy needs, resolved from the model's tokenizer and chat template, never hard-coded."""
 
 from __future__ import annotations
 

@@ -29,13 +29,13 @@ class ChatTemplate:
     markers: tuple[str, ...]  # single tokens; a text that holds one of them would be read as another exchange
     opening: str = "<think>\n"  # of the thought; the official generation prompt may end in it
     closing: str = "\n</think>\n\n"
-    takes_system: ClassVar[bool] = False  # whether a conversation's own system prompt has a place
+    takes_system: ClassVar[bool] = False  # whether a conversation's system prompt has a place
 
     def prompt(self, question: str, system: str = "") -> str:
         return f"{self.before}{question}{self.after}"
 
     def exchange(self, question: str, response: str, system: str = "") -> tuple[str, str]:
-        """What is given, and what is learnt."""
+        """The prompt, and the target."""
         return self.prompt(question, system), response + self.end
 
 
@@ -91,7 +91,7 @@ class OwnTemplate:
     tokenizer: Any
     end: str
     markers: tuple[str, ...]  # special tokens of the rendering
-    opening: str  # what the generation prompt holds beyond the prompt of a finished exchange
+    opening: str  # of the generation prompt, after the prompt of a finished exchange
     takes_system: ClassVar[bool] = True
 
     def prompt(self, question: str, system: str = "") -> str:

@@ -1,4 +1,4 @@
-"""The text side of ReasonFlux-Zero: what the strategy asks in token ids is written, searched for and read here.
+"""The text side of ReasonFlux-Zero: writes requests, searches the library, reads replies.
 
 Navigator and solver share one conversation. A request is a user turn through the model's chat template, whose thought
 is closed, so that the reply is the answer alone. Replies are never encoded again, except for a navigator with another
@@ -142,8 +142,8 @@ class Guide:
 
 
 class Interpreter:
-    """Interprets between a solver and a navigator whose tokenizers differ: text passes from one to the other, as in the
-    published program. Control tokens do not pass: what a navigator thinks becomes plain words.
+    """Interprets between a solver and a navigator of different tokenizers: text passes from one to the other, as in the
+    published program. Control tokens do not pass: a navigator's thought becomes plain words.
 
     The conversation's tokens, budgets and counts are the solver's. The navigator reads their text, its own replies too,
     through its own chat template and tokenizer. `prompt` is the solver's. ValueError as `question_of`.

@@ -1,4 +1,4 @@
-"""Libraries of thought templates: the published one or the miniature's, joined by the user's own, or just a file.
+"""Libraries of thought templates: the published one or the miniature's, joined by the user's, or a file.
 
 Two forms are read: the published one, JSON of {chapter: {section: [template]}}, and a flat one, a JSON list or JSONL of
 templates that name their chapter and section. In the published file a text may be a list of texts, an example an

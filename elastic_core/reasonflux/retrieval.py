@@ -39,7 +39,7 @@ Query = str | tuple[str, str, str]
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors whose cosine says how near two texts are in meaning."""
+    """Turns texts into vectors; texts of near meanings have a large cosine."""
 
     name: str
     """Names all that the vectors depend on besides the texts."""
@@ -194,7 +194,7 @@ def _levels(library: Mapping[str, Template]) -> tuple[list[Template], list[tuple
 
 
 def _normalized(vectors: Vectors) -> Similarities:
-    """Rows of length 1; a row of zeros, a text without a known word, stays what it is."""
+    """Rows of length 1; a row of zeros, a text without a known word, stays zero."""
     # In 64 bits, so that a batch and a single query agree in every decimal kept.
     wide = vectors.astype(np.float64)
     lengths = np.linalg.norm(wide, axis=1, keepdims=True)

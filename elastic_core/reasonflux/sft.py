@@ -25,7 +25,7 @@ from elastic_core.rewards.truth import THINK_END, GradeStatus
 from elastic_core.system.files import replacing, write_text
 from elastic_core.system.fingerprint import sha256_file
 
-FILE_DATASET = "alpaca-file"  # name of a user's own file among the data sets of a run
+FILE_DATASET = "alpaca-file"  # name of a user's file among the data sets of a run
 _PIECE_ROWS = 512
 _EMPTY: tuple[Any, ...] = (None, "", [], {})  # how alpaca files say that a row has no value
 ROWS = pl.Schema({"input_ids": pl.List(pl.Int32), "loss_mask": pl.List(pl.Int8)})
@@ -42,7 +42,7 @@ class Exchange(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One exchange in token ids; the mask is 1 on what is learnt."""
+    """One exchange in token ids; the mask is 1 on the target."""
 
     input_ids: list[int]
     loss_mask: list[int]
@@ -192,7 +192,7 @@ def alpaca_rows(
 
 
 def distilled(thinking: str, solution: str, template: ChatTemplate) -> str:
-    """What the model should have written without the requests. `thinking` is a thought, or a conversation in the
+    """The response without the requests. `thinking` is a thought, or a conversation in the
     template's markers, in which an empty thought precedes every reply."""
     turns = [turn.rpartition(THINK_END)[2].strip() for turn in thinking.split(template.end) if THINK_END in turn]
     if not turns:

@@ -50,12 +50,12 @@ class Answer(NamedTuple):
 
 def grade(kind: str, response: str, truth: str) -> Grade:
     """Grade one response against the right answer, as `elastic_core.rewards.truth` encodes it; for a choice its letter.
-    Only what follows the last think-end is read; without one there is no credit. Safe to call from any thread.
+    Only what follows the last think-end is read; without one the score is 0. Safe to call from any thread.
 
     Raises:
         ValueError: on an unknown kind, or a truth that is none of this kind.
         GradingFailed: when the grader failed `ATTEMPTS` times.
-        UserError: when programs are to be graded and there is no sandbox.
+        UserError: when programs are to be graded without a sandbox.
     """
     grader, solution = grader_of(kind), solution_of(response)
     if solution is None:
@@ -65,7 +65,7 @@ def grade(kind: str, response: str, truth: str) -> Grade:
 
 def grader_of(kind: str) -> Grader:
     """The grader of a kind: of `KINDS`, or a user's by import path. ValueError on an unknown kind, UserError as
-    `imported`. Only what its module registers under that path is called, whatever path a table has."""
+    `imported`. Only a function registered under that path is called, whichever path a table has."""
     if ":" in kind and kind not in GRADERS:
         imported(kind)
     if kind not in GRADERS:
@@ -97,7 +97,7 @@ def on_all_cores(grader: Callable[..., T], answers: Sequence[tuple[Any, ...]]) -
 
 
 def read_answer(kind: str, response: str) -> str | None:
-    """What a grader of this kind reads in a response (`ResponseText.graded`); None where there is no answer."""
+    """The answer that a grader of this kind reads in a response (`ResponseText.graded`); None without one."""
     solution = solution_of(response)
     return None if solution is None else _READERS.get(kind, last_boxed)(solution) or None
 

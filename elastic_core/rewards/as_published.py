@@ -1,7 +1,7 @@
 """Grades as the authors' program gives them (Elastic-Reasoning, commit 8871a3c); docs/seeds.md says where they differ.
 
 A program is the last fenced block of the response, thought included, and runs in our sandbox. Not the authors': bounds
-of memory, time that is the program's own, and the names that it finds defined. Mathematics: `math.as_published`.
+of memory, processor time instead of the clock's, and the names that it finds defined. Mathematics: `math.as_published`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def grade_as_published(kind: str, benchmark: str, thinking: str, solution: str |
         return float(bool(blocks) and _passes(blocks[-1].strip(), benchmark, truth))
     if kind != "math":
         raise ValueError(f"{NAME} does not grade {kind}; expected math or code")
-    # What is between the first think-end and the next: all else is another part of their split.
+    # Between the first think-end and the next: the rest is another part of their split.
     answer = boxed_answer(response.partition(THINK_END)[2].partition(THINK_END)[0])
     return float(answer is not None and any(_same(answer, accepted) for accepted in _accepted(benchmark, truth)))
 

@@ -28,13 +28,13 @@ MAX_SOLUTION = 1_000_000
 class GradeStatus(StrEnum):
     CORRECT = "correct"
     WRONG = "wrong"
-    NO_ANSWER = "no_answer"  # no answer could be read from what the model ended by itself, or began as solution
-    TRUNCATED = "truncated"  # cut before the thinking ended, so there is no solution
+    NO_ANSWER = "no_answer"  # no answer in a response that the model ended, or in its solution
+    TRUNCATED = "truncated"  # cut before the thinking ended: without a solution
     TIMEOUT = "timeout"  # the program, or the comparison of the answer, took longer than it may
     RUNTIME_ERROR = "runtime_error"  # the program failed
 
 
-UNANSWERED = (GradeStatus.NO_ANSWER, GradeStatus.TRUNCATED)  # of a response in which there is no answer to grade
+UNANSWERED = (GradeStatus.NO_ANSWER, GradeStatus.TRUNCATED)  # of a response without an answer to grade
 
 
 class GradingFailed(RuntimeError):
@@ -158,7 +158,7 @@ class CodeTest(NamedTuple):
 
 @dataclass(frozen=True)
 class CodeTruth:
-    """What a program must do. ValueError when something is missing, of a wrong type or of another kind.
+    """Tests of a program. ValueError when something is missing, of a wrong type or of another kind.
 
     JSON in tests is what Python's `json` reads: integers of any size, NaN and Infinity. A test program calls the
     solution and raises when it is wrong, or has tests that do so (functions `test_*`, methods of classes `Test*`).
@@ -168,7 +168,7 @@ class CodeTruth:
     tests: tuple[CodeTest, ...] = ()  # of "stdin" and "functional", at least one
     method: str | None = None  # of "functional": name of a function or of a method of `Solution`
     code: str | None = None  # of "check": the test program
-    entry_point: str | None = None  # of "check": what a solution must define, where the source names it
+    entry_point: str | None = None  # of "check": the name that a solution must define, where the source says it
     time_limit: float | None = None  # seconds for each test
     memory_limit: int | None = None  # MiB
 

@@ -47,7 +47,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def replacing_directory(path: Path, *, durable: bool = False) -> Iterator[Path]:
-    """`replacing` of an empty directory to fill, for one process at a time: what a killed one left is removed."""
+    """`replacing` of an empty directory to fill, for one process at a time: leftovers of a killed one are removed."""
     temporary = path.with_name(f".{path.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)

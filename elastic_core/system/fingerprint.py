@@ -77,14 +77,14 @@ class HashCache:
         return sha256
 
     def renamed(self, old: Path, new: Path) -> None:
-        """Keep what is known of a file that was moved: size and time move with it."""
+        """Keep the entry of a file that was moved: size and time move with it."""
         entry = self._entries.pop(_place(old), None)
         self._new.pop(_place(old), None)
         if entry:
             self._keep(new, entry)
 
     def save(self) -> None:
-        """Write what was computed. A cache that cannot be written costs time only, so that is not an error."""
+        """Write new entries. A cache that cannot be written costs time only, so that is not an error."""
         from filelock import FileLock
 
         if not self._new:

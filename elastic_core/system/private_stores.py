@@ -108,7 +108,7 @@ def install() -> None:
         return
 
     class TCPStore(original):  # type: ignore[misc, valid-type]
-        """torch's, with a socket that is bound to the host's own address, and with gloo on that network."""
+        """torch's, with a socket that is bound to the host's address, and with gloo on that network."""
 
         listens_where_it_is_called = True
 

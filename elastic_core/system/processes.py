@@ -31,7 +31,7 @@ def end_with_parent(signal_number: int = signal.SIGTERM) -> None:
 
 @contextmanager
 def attended(command: str) -> Iterator[None]:
-    """Run what is inside in a child process. This process waits for it, and kills what it leaves running.
+    """Run the block in a child process. This process waits for it, and kills what it leaves running.
 
     SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt in the child alone, which leads a session of its own: Ctrl-C in
     its terminal would end its servers before it can shut them down. After a few seconds all descendants are killed.
@@ -63,7 +63,7 @@ def attended(command: str) -> Iterator[None]:
     if number or status not in (0, 2):
         # A bar that was drawn has hidden the cursor.
         clean = "\r\x1b[K\x1b[?25h" if sys.stderr.isatty() else ""
-        with suppress(OSError):  # The terminal may be what is gone.
+        with suppress(OSError):  # The terminal may be gone.
             print(f"{clean}{how}; what was finished is kept; to go on: {command}", file=sys.stderr, flush=True)
     os._exit(128 + number if number else status)
 

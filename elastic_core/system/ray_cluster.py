@@ -57,7 +57,7 @@ class RayCluster(NamedTuple):
         from ray.job_submission import JobSubmissionClient
 
         class Client(JobSubmissionClient):
-            """A client with a timeout, which Ray's own lacks."""
+            """A client with a timeout, which Ray's lacks."""
 
             def _do_request(self, *args: Any, **kwargs: Any) -> Any:
                 return super()._do_request(*args, timeout=_ANSWER_SECONDS, **kwargs)
@@ -108,7 +108,7 @@ def local_cluster(
     """
     if object_store_bytes is None and not count_gpus():
         object_store_bytes = SMALL_STORE
-    # Ray's own directory lets every user write, hence a private one around it. The names are short: Unix sockets below
+    # Ray's directory lets every user write, hence a private one around it. The names are short: Unix sockets below
     # TMPDIR have up to 78 characters more, of 107 allowed.
     private = Path(tempfile.mkdtemp(prefix="r"))
     ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
@@ -224,7 +224,7 @@ def joined_head_has_ended() -> bool:
 
 @contextmanager
 def connected(cluster: RayCluster) -> Iterator[None]:
-    """This process as a driver of the cluster, for actors of its own. ConnectionError when its head is gone."""
+    """This process as a driver of the cluster, for its actors. ConnectionError when its head is gone."""
     import ray
 
     global _joined
@@ -246,7 +246,7 @@ def prepare_process() -> str:
     bypass_proxies()
     # Without a token the job server runs what any user of this machine sends it.
     os.environ["RAY_AUTH_MODE"] = "token"
-    # Despite its name, Ray's only way to stay on loopback instead of the machine's own address.
+    # Despite its name, Ray's only way to stay on loopback instead of the machine's address.
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     os.environ.update(PATIENCE | dict(os.environ))
     return os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))

@@ -1,4 +1,4 @@
-"""Algorithms of training: how rollouts of a problem are made, and what advantage each token gets.
+"""Algorithms of training: how rollouts of a problem are made, and each token's advantage.
 
 - GRPO: one thought and one solution a rollout, under one budget; rewards are compared within a problem's rollouts.
 - AnytimeReasoner (Qi et al. 2025, "Optimizing anytime reasoning via budget relative policy optimization", 2505.13438):
@@ -148,7 +148,7 @@ async def think_and_answer(
     async def answers(think: int) -> Sequence[Trajectory]:
         return await asyncio.gather(*(answer(think, number) for number in range(cuts.answers)))
 
-    # The memo answers in the order of requests: the whole thought is drawn first.
+    # The memo answers in the order of requests: the longest thought is sampled first.
     return (await asyncio.gather(*map(answers, reversed(cuts.at))))[::-1]
 
 
@@ -166,7 +166,7 @@ def group_advantages(
 
     on every token of rollout i that is trained on, 0 on others.
 
-    verl's own "grpo" takes mean and deviation in single precision. There the mean of equal fractional rewards, like
+    verl's "grpo" takes mean and deviation in single precision. There the mean of equal fractional rewards, like
     those of L1's responses that are all cut, is off by 1e-7, and divided by 1e-6. In double precision it is exact, so a
     group without variance has advantage 0.
 
@@ -178,7 +178,7 @@ def group_advantages(
             2501.03262; DLER, 2510.15110).
 
     Returns:
-        Advantages and returns, (rollouts, tokens), the same: there is no critic.
+        Advantages and returns, (rollouts, tokens), the same, without a critic.
     """
     import torch
 
@@ -260,7 +260,7 @@ def rows(
     of_thoughts, of_answers = cut_advantages(scores.mean(axis=2), cuts.weights, credit), answer_advantages(scores)
     found: list[list[Row]] = []
     for number, answered in enumerate(thoughts):
-        # What the model sampled of the thought; token i is of the first segment whose cut is behind it.
+        # Sampled tokens of the thought; token i is of the segment before the next cut.
         whole = answered[-1][0]
         end = whole.think_tokens  # The policy does not choose the forced think-ends that come after it.
         segments = np.searchsorted(cuts.at, np.arange(end), side="right")
@@ -277,7 +277,7 @@ def rows(
 
 
 def num_distinct(answered: Answered) -> int:
-    """How many cuts have answers of their own: up to the first one at or after the thought's own end."""
+    """Number of cuts with separate answers: up to the first one at or after the thought's end."""
     starts = [trajectories[0].response_ids[: trajectories[0].solution_start] for trajectories in answered]
     return 1 + sum(a != b for a, b in pairwise(starts))
 

@@ -90,7 +90,7 @@ def note_generated(saving: Path, step: int, tokens: int) -> None:
 
 
 def recover(out_dir: Path) -> None:
-    """Make what a killed run left ready to resume from: drop what was being saved, and name the newest checkpoint.
+    """Make a killed run ready to resume: drop a half-saved checkpoint, and name the newest checkpoint.
     Raises UserError when that would not bring the position in the data back, or the disk is full."""
     for leftover in (out_dir / _SAVING, *out_dir.glob(f"{_DELETED}*")):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -125,7 +125,7 @@ def require_processes(out_dir: Path, number: int) -> None:
 
 @contextmanager
 def enough_room(out_dir: Path, step: int) -> Iterator[None]:
-    """Raises UserError when the disk is too full for what is written inside, for the checkpoint of `step`."""
+    """Raises UserError when a write inside finds the disk full, for the checkpoint of `step`."""
     try:
         yield
     except Exception as error:

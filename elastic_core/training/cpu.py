@@ -132,7 +132,7 @@ class CpuPlatform(PlatformBase):
     set_device = synchronize = empty_cache = set_allocator_settings = _nothing
     profiler_start = profiler_stop = cudart = _nothing
     is_available = _always(True)
-    # Never found by verl's own detection, which runs in processes without a GPU on GPU clusters too.
+    # Never found by verl's detection, which runs in processes without a GPU on GPU clusters too.
     is_platform_available = _always(False)
     # verl calls model.to(device=...) with this; an index would mean an accelerator.
     current_device = _always(_CPU)

@@ -79,7 +79,7 @@ def job_id(prefix: str, attempt: int) -> str:
 
 
 def job_environment(config: "DictConfig") -> dict[str, str]:
-    """Environment variables the job needs besides MLflow's."""
+    """Environment variables the job needs in addition to MLflow's."""
     environment = {"RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "1"}
     environment[DIRECTORY] = os.environ.get(DIRECTORY, str(Path.cwd()))
     environment |= engine_environment(config.trainer.device)
@@ -121,7 +121,7 @@ def submit(
 
     client = cluster.client()
     prefix = job_prefix(config)
-    # Jobs that were not submitted, such as this process's own driver, have no id.
+    # Jobs that were not submitted, such as this process's driver, have no id.
     jobs = [job for job in client.list_jobs() if (job.submission_id or "").startswith(prefix)]
     for job in jobs:
         if job.status in _UNFINISHED:
@@ -155,7 +155,7 @@ def follow(
     """Return when the job has succeeded, after calling `on_line` with every line of its log and `on_step` with the
     number of every finished step. The log goes to `log_file`; earlier attempts' stay as train.1.log, ….
 
-    Interrupted (Ctrl-C, or Prefect cancels the flow run), it stops the job. Killed, or after any error of its own, the
+    Interrupted (Ctrl-C, or Prefect cancels the flow run), it stops the job. Killed, or after another error here, the
     job goes on, and `submit` finds it.
 
     Raises:

@@ -1,5 +1,4 @@
-"""The model card of an exported checkpoint: what it is, how it was trained, what was measured of it and at which
-budgets, what that does not tell, and whose licence holds."""
+"""The model card of an exported checkpoint: training, measurements with their budgets and limits, and licence."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ class TrainingRecord(TypedDict):
     accuracy: float | None  # avg@`samples` on the validation sets at that step, in [0, 1]; None without validation
     samples: int | None
     base: str
-    licence: str | None  # what the base's card names
+    licence: str | None  # named by the base's card
     train: dict[str, Any]  # `GrpoParameters`
     data: dict[str, str]  # hashes of the training and validation files
     data_manifest: str  # path of the manifest of the built data

@@ -31,10 +31,10 @@ def _register_server(replica: Any) -> None:
 
 
 def _leave_output_layer_to_the_root(fsdp_utils: Any) -> None:
-    """verl 0.9.1 (its #7427): fsdp2 makes an untied lm_head a unit of its own, and the fused forward multiplies by its
+    """verl 0.9.1 (its #7427): fsdp2 makes an untied lm_head a separate unit, and the fused forward multiplies by its
     weight without calling it, so the weight is still sharded: "mixed torch.Tensor and DTensor". Gathering the weight by
     hand runs, with a wrong gradient on more than one rank. The root unit, which has it where embeddings are tied,
-    gathers it for the forward pass, and again for the backward pass, during which the whole weight and its gradient
+    gathers it for the forward pass, and again for the backward pass, during which the full weight and its gradient
     stay on the device: 2 × 1.6 GB for 14B in bfloat16."""
     select = fsdp_utils._select_fsdp2_wrap_targets
 
@@ -76,7 +76,7 @@ def _record_configuration_as_artifact() -> None:
 
 
 def _import_less() -> None:
-    """Leave out what a training imports and never uses: vLLM, in verl 0.9.1's transport for Ascend and in its module
+    """Leave out imports that a training never uses: vLLM, in verl 0.9.1's transport for Ascend and in its module
     that says how vLLM sleeps; scikit-learn, in transformers for assisted generation."""
     import transformers.utils
 

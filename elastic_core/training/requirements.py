@@ -1,4 +1,4 @@
-"""What a training requires: the pinned verl and vLLM with our plugin, a cluster that can hold it, sandboxes to grade
+"""Requirements of a training: the pinned verl and vLLM with our plugin, a cluster that can hold it, sandboxes to grade
 in, and living processes. For each of these verl and Ray would wait for ever, silently.
 """
 
@@ -45,7 +45,7 @@ def check_versions(*, cpu: bool) -> None:
 
 
 def require_plugin() -> None:
-    """Raises RuntimeError when verl never tried to load the plugin, and what the plugin itself failed with."""
+    """Raises RuntimeError when verl never tried to load the plugin, and the plugin's error when it failed."""
     import verl  # noqa: F401
 
     if PLUGIN in sys.modules:

@@ -33,11 +33,11 @@ _FILES = (*files.TOKENIZER_FILES, "generation_config.json", "special_tokens_map.
 
 ANSWERS = ("\\boxed{1}", "\\boxed{2}", "```python\nprint(3)\n```", "```python\nprint(4)\n```")
 """What it writes after a thought: truths of the rows that stand in for data sets (stand_in.py)."""
-_FIRST_WORDS = (" the", " so", " we")  # What it begins a thought with.
+_FIRST_WORDS = (" the", " so", " we")  # Beginnings of its thoughts.
 _MEAN_THOUGHT = 16  # Tokens until it closes a thought by itself, at temperature 0.6.
 _TEMPERATURE = 0.6
 _SCALE = 0.1  # Deviation of random weights in the embeddings.
-_STRENGTH = 4.0  # Of a token's own dimension in its embedding; the constant is 1.
+_STRENGTH = 4.0  # Of a token's dimension in its embedding; the constant is 1.
 
 
 _EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
@@ -183,7 +183,7 @@ def teach(model: Any, tokenizer: Any, markers: Markers) -> None:
     embedding[:, 0] = 1
     for token, dimension in own.items():
         embedding[token, dimension] = _STRENGTH
-    # After the last norm a vector has length sqrt(width): what is left of the constant there after a plain word.
+    # After the last norm a vector has length sqrt(width): the rest of the constant after a plain word.
     constant = sqrt(width) / sqrt(1 + (width - 1 - len(own)) * _SCALE**2)
     # Tokens that are words of a text, which every tokenizer encodes.
     texts = [(_DIRECTORY / "words.txt").read_text(), *_FIRST_WORDS, *(f" {number}" for number in range(100))]

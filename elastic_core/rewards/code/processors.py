@@ -2,7 +2,7 @@
 
 The machine runs at most one program a processor, whichever processes grade them (`slot`): a training has
 several that drive rollouts, and each would start a sandbox for every rollout that has ended. And a program's limits are
-in its own time (`OwnTime`): on a busy machine the same program takes several times as long on the clock on the wall.
+in `OwnTime`: on a busy machine the same program takes several times as long on the clock on the wall.
 """
 
 from __future__ import annotations

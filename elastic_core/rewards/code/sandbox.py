@@ -1,4 +1,4 @@
-"""A sandbox for untrusted programs, on bubblewrap; ../README.md lists what it covers and what not."""
+"""A sandbox for untrusted programs, on bubblewrap; ../README.md lists its walls."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Sandbox:
         self.close()
 
     def ready(self) -> None:
-        """Wait until it has started, or SandboxFailed. Before that no program is inside; later failures are its own."""
+        """Wait until it has started, or SandboxFailed. No program is inside before; later failures are its own."""
         try:
             answer = self._first_message(self.now() + START_SECONDS)
         except ProgramFailed as failure:
@@ -93,7 +93,7 @@ class Sandbox:
             with contextlib.suppress(ProcessLookupError):
                 self._init = os.pidfd_open(inside[0])
                 self._opened.callback(os.close, self._init)
-        self._check()  # What was waited for until now is not the program's.
+        self._check()  # The wait until now is not the program's.
 
     def now(self) -> float:
         """Seconds that passed for the programs, by which deadlines are set: see `OwnTime`."""
@@ -107,7 +107,7 @@ class Sandbox:
 
     def send(self, payload: bytes, deadline: float) -> None:
         """Send a frame. ProgramFailed if it is not taken by `deadline` (seconds of `now`), or the program fails
-        meanwhile."""
+        before."""
         with self._end_is_the_programs():
             rest = memoryview(HEADER.pack(len(payload)) + payload)
             while rest:

@@ -72,7 +72,7 @@ def system_call_filter(machine: str | None = None) -> bytes:
     first = [
         (_AT_LEAST, 0, 1, _NEWER),
         (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
-        # The C library falls back to clone, whose flags a filter can read.
+        # The C library falls back to clone; a filter can read its flags.
         (_EQUAL, 0, 1, _CLONE3),
         (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
     ]

@@ -64,7 +64,7 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True)
 class CodeforcesRating:
-    """A model's rating, with its 95 % interval, and what it was measured on."""
+    """A model's rating, with its 95 % interval, and the contests that it was measured on."""
 
     rating: float
     low: float
@@ -85,7 +85,7 @@ def split_id(id: str) -> tuple[int, str]:
 
 
 def score(problems: Mapping[str, float | None], results: Mapping[str, Sequence[bool]]) -> Score:
-    """What the model has after its first `MAX_ATTEMPTS` attempts at each problem; `results` by index, in order.
+    """Score of the model after its first `MAX_ATTEMPTS` attempts at each problem; `results` by index, in order.
 
     The first success counts and ends the attempts; each failure before it costs POINTS_PER_FAILURE of the problem's
     points, down to 0, or PENALTY_PER_FAILURE. An unsolved problem costs nothing. Others than `problems` do not count.

@@ -1,10 +1,10 @@
 r"""Mathematical answers: the last box of a solution, compared as mathematics with the accepted answers.
 
-Numbers, and what is spelled alike, are compared here; expressions by math-verify, in a worker process with a deadline
+Numbers and equal spellings are compared here; expressions by math-verify, in a worker process with a deadline
 in processor time. docs/data.md has the rules, tests/integration/test_answer_rules.py examples. Not covered: answers
 without a box, and expressions that sympy's `simplify` cannot bring together, which are wrong.
 
-A worker is a fresh interpreter, without what the parent has imported, that forks the process that compares.
+A worker is a fresh interpreter, without the parent's imports, that forks the process that compares.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STALLED = 600.0
 """Seconds on the wall clock after which a worker that does not answer, or does not start, is given up: it sleeps."""
 MAX_WORKERS = 8
 OURS, AS_PUBLISHED = "ours", "as published"  # rules by which a worker compares
-READY, DIED = "ready", "died"  # what a worker says when it has started, and when a comparison ended it
+READY, DIED = "ready", "died"  # messages of a worker that has started, and that a comparison ended
 _ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -55,7 +55,7 @@ def grade_math(solution: str, truth: str) -> Grade:
 
 @lru_cache(maxsize=CACHE_SIZE)
 def _verdict(answer: str, truth: str) -> bool:
-    # What the pool raises is not remembered: another time there may be a verdict.
+    # The pool's errors are not remembered: another time there may be a verdict.
     known = accepts(answer, MathTruth.decode(truth), undecided)
     return shared_pool().accepts(answer, truth) if known is None else known
 
@@ -161,7 +161,7 @@ class Worker:
         threading.Thread(target=self.process.wait, daemon=True).start()
 
     def _read_line(self) -> str:
-        """The next line, which is short and arrives as a whole. WorkerDied when there is none within `STALLED`."""
+        """The next line, which is short and arrives in one piece. WorkerDied when there is none within `STALLED`."""
         assert self.process.stdout is not None
         poll = select.poll()
         poll.register(self.process.stdout, select.POLLIN)

@@ -40,7 +40,7 @@ from elastic_core.trajectory import Trajectory
 
 @dataclass(frozen=True)
 class RolloutPlan:
-    """What a rollout is drawn from, a function of its problem, step and number: a resumed training plans the same. Each
+    """Inputs of a rollout, a function of its problem, step and number: a resumed training plans the same. Each
     request's seed is derived from `seed`; the prompt contains L1's `request`."""
 
     prompt: tuple[int, ...]
@@ -62,7 +62,7 @@ class RowOutput(AgentLoopOutput):  # type: ignore[misc]
 
 
 class ElasticAgentLoop(AgentLoopBase):
-    """Settings come from the section `elastic` that `config.compose` adds to verl's configuration."""
+    """Settings are those of the section `elastic` that `config.compose` adds to verl's configuration."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -142,7 +142,7 @@ class ElasticAgentLoop(AgentLoopBase):
         return [RolloutPlan(tuple(prompt), budget, seed, request) for seed in seeds]
 
     def _sampler(self, sampling_params: Mapping[str, Any]) -> tuple[Sampling, ServerEngine]:
-        """What a `Generate` carries of verl's sampling parameters, and an engine of one rollout with the others."""
+        """The sampling parameters of verl that a `Generate` carries, and an engine of one rollout with the others."""
         others = dict(sampling_params)
         sampling = Sampling(others.pop("temperature"), others.pop("top_p"), bool(others.pop("logprobs")))
         return sampling, ServerEngine(self.server_manager, others, seeded=self._seeded)
@@ -210,7 +210,7 @@ def of_row(
 
     Args:
         measured: of its rollout; empty in all rows of a rollout but one. So is `generated`, the tokens sampled for it.
-        score: None in rows that have none of their own.
+        score: None in rows without one.
         validation: numbers that verl averages in validation.
     """
     of_verl: dict[str, Any] = {"reward_extra_info": dict(validation or {}), "turn_scores": [], "tool_rewards": []}
@@ -234,7 +234,7 @@ class RolloutWorker(AgentLoopWorkerTQ.__ray_actor_class__):  # type: ignore[misc
     ) -> None:
         run = self._agent_loop.run if trajectory["validate"] else self._agent_loop.run_training
         output = await run(sampling_params, **row)
-        # verl stores the whole problem with each of its rollouts. They are graded, and a program's tests can be 189 MB.
+        # verl stores the problem with each of its rollouts. They are graded, and a program's tests can be 189 MB.
         graded = row | {"reward_model": row["reward_model"] | {"ground_truth": None}}
         await self._agent_loop_postprocess(output, trajectory["validate"], **graded)
 

@@ -1,4 +1,4 @@
-"""Training's settings in verl's own configuration.
+"""Training's settings as verl's configuration.
 
 Advantages are those of the algorithm (algorithms.py); PPO's clipped ratio is against the policy that sampled; the KL
 penalty is a loss term, not part of the reward.
@@ -35,7 +35,7 @@ class Job(TypedDict):
 
 
 def compose(parameters: GrpoParameters, **job: Unpack[Job]) -> "DictConfig":
-    """verl's configuration, composed on its own ppo_trainer.yaml; verl raises for a key that it does not know, and
+    """verl's configuration, composed on its ppo_trainer.yaml; verl raises for a key that it does not know, and
     ValueError or AssertionError for values. UserError for what `train.verl` gives and is refused."""
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
@@ -78,7 +78,7 @@ def _pass_on(given: Mapping[str, Any], config: "DictConfig", ours: Mapping[str, 
 
 
 def _is_like(value: Any, default: Any) -> bool:
-    """Whether a scalar can replace verl's own, which says of what kind it is."""
+    """Whether a scalar can replace verl's default, which has its kind."""
     if not isinstance(default, bool | int | float | str) or value is None:
         return True
     kind = (int, float) if type(default) is float else type(default)
@@ -153,7 +153,7 @@ def _algorithm(p: GrpoParameters) -> dict[str, Any]:
         # Problems are fetched one at a time, and replay_buffer.py asks for more.
         **({"algorithm.filter_groups.enable": True} if p.filter_groups else {}),
         "+elastic.filter_groups": p.max_num_gen_batches if p.filter_groups else None,
-        # Read by agent_loop.py and trainer.py; verl's own sections refuse keys they do not know.
+        # Read by agent_loop.py and trainer.py; verl's sections refuse unknown keys.
         "+elastic.strategy": "separate_native" if p.one_pass else p.strategy,
         "+elastic.reward": p.reward_name,
         "+elastic.train_on_forced_end": p.train_on_forced_end or p.as_published,
@@ -167,7 +167,7 @@ def _actor(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
     precision = p.precision or ("fp32" if cpu else "bf16")
     overrides: dict[str, Any] = {}
     for engine in (ACTOR, "actor_rollout_ref.ref"):
-        # Above one node every node holds a whole copy: parameters are gathered within it, gradients alone travel.
+        # Above one node every node holds a copy: parameters are gathered within it, gradients alone travel.
         overrides[f"{engine}.fsdp_config.fsdp_size"] = p.gpus_per_node if p.nodes > 1 else -1
         overrides[f"{engine}.fsdp_config.use_torch_compile"] = not cpu
         # Left out, FSDP computes in bf16; its `dtype` is read by other engines only.
@@ -183,7 +183,7 @@ def _actor(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
         overrides |= {
             "actor_rollout_ref.model.lora_rank": p.lora_rank,
             "actor_rollout_ref.model.lora_alpha": p.lora_alpha or 2 * p.lora_rank,
-            # vLLM gets whole weights. It needs no LoRA kernels, and its prefix cache and CUDA graphs stay as they are.
+            # vLLM gets merged weights. It needs no LoRA kernels, and its prefix cache and CUDA graphs stay as they are.
             "actor_rollout_ref.model.lora.merge": True,
         }
     return overrides | {
@@ -213,7 +213,7 @@ def _rollout(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
         # Thoughts that are cut make one rollout of a problem, with many rows.
         f"{ROLLOUT}.n": 1 if p.cuts_thoughts else p.group_size,
         f"{ROLLOUT}.dtype": p.rollout_dtype or ("float32" if p.device == "cpu" else "bfloat16"),
-        # Of what the agent loop makes of a problem; data.max_prompt_length is that of the problem itself.
+        # With L1's request, that the agent loop adds; data.max_prompt_length is without.
         f"{ROLLOUT}.prompt_length": context - p.response_tokens,
         f"{ROLLOUT}.max_model_len": context,
         f"{ROLLOUT}.max_num_batched_tokens": max(context, PREFILL_TOKENS),

@@ -37,7 +37,7 @@ def main(file: str) -> None:
         recover(out_dir)
         run(config)
     except UserError as error:
-        # Ray wraps what an actor raised.
+        # Ray wraps an actor's error.
         raise SystemExit(f"{REFUSED}{getattr(error, 'cause', error)}") from None
     except Exception as error:
         if not is_transient(error):

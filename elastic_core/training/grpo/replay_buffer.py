@@ -14,7 +14,7 @@ Extra = tuple[str, dict[str, Any]]
 
 
 class StrictReplayBuffer(ReplayBuffer):  # type: ignore[misc]
-    """Refuses groups with a failed rollout; verl would pad the batch and train on what is left.
+    """Refuses groups with a failed rollout; verl would pad the batch and train on the rest.
 
     With dynamic sampling (DAPO, Yu et al. 2025, 2503.14476) the problems whose rollouts all have the same reward are
     replaced. verl 0.9.1 asks for more whenever one is found and takes what ends first: which problems are trained on,
@@ -39,7 +39,7 @@ class StrictReplayBuffer(ReplayBuffer):  # type: ignore[misc]
         return terminal
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, Any]]:
-        """The rows of `batch_size` problems, and metrics; what is not among them is in `discarded`."""
+        """The rows of `batch_size` problems, and metrics; the others are in `discarded`."""
         if partition_id == "val" or self._max_batches is None:
             sampled: tuple[KVBatchMeta, dict[str, Any]] = super().sample(global_steps, partition_id, batch_size)
             return sampled
@@ -74,7 +74,7 @@ def extra_fields(partition_id: str, keys: list[str]) -> dict[str, Extra]:
 
 
 def with_variance(rows: Iterable[Extra]) -> list[str]:
-    """The problems whose rows differ in their scores; of others all advantages are 0."""
+    """The problems with different scores; of others all advantages are 0."""
     scores: dict[str, set[float]] = {}
     for problem, row in rows:
         if row["score"] is not None:

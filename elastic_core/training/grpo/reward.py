@@ -89,8 +89,8 @@ def l1_exact(rollout: Rollout) -> float:
 
 
 def l1_max(rollout: Rollout) -> float:
-    """L1-Max, equation 2: score * clip(alpha (n - length) + delta, 0, 1) with delta = 0.5, what a right answer of n
-    tokens is worth. A wrong answer earns nothing at any length."""
+    """L1-Max, equation 2: score * clip(alpha (n - length) + delta, 0, 1) with delta = 0.5, the worth of a right
+    answer of n tokens. A wrong answer earns nothing at any length."""
     assert rollout.request is not None, "refused by the settings"
     saved = rollout.request.parameters.penalty * (rollout.request.tokens - rollout.length)
     return rollout.grade.score * min(1.0, max(0.0, saved + 0.5))
@@ -109,7 +109,7 @@ def compute_score(
     data_source: str, solution_str: str, ground_truth: str, extra_info: dict[str, Any], **_: Any
 ) -> dict[str, Any]:
     """verl's `reward.custom_reward_function`, for rollouts other than ours, which come with their score. It keeps verl
-    from choosing one of its own scorers, some of which evaluate model text. verl decoded `solution_str` without special
+    from choosing one of its scorers, some of which evaluate model text. verl decoded `solution_str` without special
     tokens: a model whose think-end is one gets no credit here. Raises GradingFailed when the grader failed."""
     graded = grade(extra_info["grader"], solution_str, ground_truth)
     return {"score": graded.score, "acc": graded.score}

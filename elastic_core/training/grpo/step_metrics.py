@@ -1,6 +1,6 @@
 """Metrics of training steps: each step once in the job's MLflow run, and warnings of a training that goes wrong.
 
-verl's own logger drops a step after three failures, without a word, and sends one again when a resumed run repeats it.
+verl's logger drops a step after three failures, without a word, and sends one again when a resumed run repeats it.
 What MLflow has of a repeated step stays: on a CPU it is the same, on a GPU another draw (`seeds.rollout_seed`).
 """
 
@@ -118,7 +118,7 @@ def _steps(client: "MlflowClient", run_id: str, name: str) -> list[int]:
 
 
 class NothingLearned:
-    """Warns of steps whose groups all have equal rewards: their advantages are 0, and teach nothing."""
+    """Warns of steps with equal rewards in every group: their advantages are 0, and teach nothing."""
 
     def __init__(self) -> None:
         self._idle = 0

@@ -48,7 +48,7 @@ for each in get_args(Divisor):
 
 
 class ElasticTrainer(PPOTrainerSync):
-    """PPOTrainerSync with checks, the rollouts' measures among the metrics of every step, and whole checkpoints."""
+    """PPOTrainerSync with checks, the rollouts' measures among the metrics of every step, and complete checkpoints."""
 
     _uncommitted: int | None = None  # step of a saved checkpoint whose metrics are not recorded yet
     _validation: checkpoints.Validation | None = None  # of the last step
@@ -60,7 +60,7 @@ class ElasticTrainer(PPOTrainerSync):
         self._watchers: list[NothingLearned | EndUnlearned | SamplerAgreement] = [NothingLearned()]
         if self.config.elastic.reward == "correctness":
             self._watchers.append(EndUnlearned())
-        if not self.config.elastic.train_on_forced_end:  # Else verl compares what the sampler never gave.
+        if not self.config.elastic.train_on_forced_end:  # Else verl compares a probability that the sampler never gave.
             self._watchers.append(SamplerAgreement())
 
     @property
@@ -92,7 +92,7 @@ class ElasticTrainer(PPOTrainerSync):
         self._generated = checkpoints.generated_tokens(self._out_dir)
 
     def _save_checkpoint(self) -> None:
-        # verl writes in place, and its own rotation deletes before it has saved.
+        # verl writes in place, and its rotation deletes before it has saved.
         out_dir = self._out_dir
         with checkpoints.saving(out_dir, self.global_steps) as temporary:
             self.config.trainer.default_local_dir = str(temporary)

@@ -1,8 +1,8 @@
 """Programs that run inside the sandbox, under `python -I -S -B`, where this package is called `harness`: limits,
 prelude, the channel to the grader, and values as JSON between processes that do not trust each other.
 
-Expected outputs never enter the sandbox; the test program of "check" problems has a sandbox of its own (`checker`),
-apart from the model's program (`candidate`). Only the standard library is imported.
+Expected outputs never enter the sandbox; the test program of "check" problems has another sandbox (`checker`) than
+the model's program (`candidate`). Only the standard library is imported.
 
 Carried: None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict, deque, and numpy's scalars as
 Python's. A value of a subclass (namedtuple, defaultdict, Counter, IntEnum) arrives as its base. Everything else is
@@ -175,7 +175,7 @@ def as_json(value: Any) -> Any:
     """The inverse of `encode` with the types of JSON alone: sequences as lists, dicts with keys of text.
     Untransportable for values that JSON has no type for.
 
-    No set or dict is built of anything but text, whose hashes cannot be foreseen: a set of a million numbers of the
+    Sets and dicts are built of text alone, as its hashes cannot be foreseen: a set of a million numbers of the
     same hash would take hours. For processes that have no deadline.
     """
     if isinstance(value, list):

@@ -63,7 +63,7 @@ class Candidate:
         return value
 
     def ask(self, *request: Any) -> Any:
-        """Value, or proxy of an object that stays there. Raises what the solution raised."""
+        """Value, or proxy of an object that stays there. Raises the solution's error."""
         self.was_called = True
         self._channel.send(CALL + json.dumps(request).encode())
         try:
@@ -85,7 +85,7 @@ class Candidate:
 
 
 class Proxy:
-    """Stands for a function, class or object of the solution; what it cannot forward, it refuses."""
+    """Stands for a function, class or object of the solution; refuses other uses than calls and attributes."""
 
     def __init__(self, candidate: Candidate, path: list[Any]) -> None:
         self._candidate = candidate
@@ -106,7 +106,7 @@ class Proxy:
     def _refuse(self, *_: Any) -> NoReturn:
         self._candidate.refuse(NotCarried("an object of the solution was used as a value"))
 
-    # Python's own answers would let a comparison with an object pass: it is true, and unequal to everything.
+    # Python's defaults would let a comparison with an object pass: it is true, and unequal to everything.
     __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __len__ = __iter__ = __contains__ = _refuse  # type: ignore[assignment]
     __hash__ = __str__ = __repr__ = __format__ = _refuse  # type: ignore[assignment]
 
@@ -132,7 +132,7 @@ def _verdict(
         froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
         stars: list[ast.stmt] = [node for node in froms if node.names[0].name == "*"]
         exec(compile(ast.Module(stars, []), "check.py", "exec", dont_inherit=True), module.__dict__)
-        # A solution must not replace what the test program relies on, except for the entry point.
+        # A solution must not replace names that the test program relies on, except for the entry point.
         missing = _missing_names(code) - ({*vars(module), *dir(builtins)} - {entry_point})
         if entry_point is not None:
             expected = {entry_point}
