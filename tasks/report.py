@@ -33,6 +33,7 @@ from elastic_core.statistics.cost import CostModel
 from elastic_core.sweep.cost import Throughput, throughput_file
 from elastic_core.sweep.table import Manifest
 from elastic_core.system.fingerprint import HashCache, hash_files, model_fingerprint
+from elastic_core.training.algorithms import CREDITS
 from elastic_core.trajectory import BUDGET, KEY
 from reports.content import ReportParameters, ReportSources, Training
 from reports.figures.training import VALIDATION
@@ -222,7 +223,7 @@ def _trainings(preset: Path, manifest: Manifest) -> tuple[dict[str, Training], d
                 base=next(iter(names.get(inputs["inputs"]["base"], [])), None),
                 metrics=metrics,
                 num_validation=None if metrics is None else _num_validation(preset, inputs["inputs"], metrics),
-                cuts="algorithm" in settings,  # Recorded where it is not GRPO.
+                cuts=settings.get("algorithm") in CREDITS,
             )
             documents[name] = inputs["inputs"]
     return trainings, documents

@@ -1,17 +1,4 @@
-"""Data sets, built: raw files → clean tables → verl's parquet, with a manifest that says what everything is.
-
-<directory>/manifest.json       written last; without it nothing counts as built
-            clean/<name>.parquet
-            <name>.parquet      what training and benchmarks read
-            removed.parquet     which rows were left out, and why
-
-Its files are those of a store, where each data set lies under a key of everything that it depends on and is built once:
-
-<store>/<name>/clean-<key>.parquet      the clean table
-        <name>/<key>/<name>.parquet
-                     removed.parquet
-                     record.json        written last
-"""
+"""Data sets, built: raw files → clean tables → verl's parquet, with a manifest; README.md lists the files."""
 
 from __future__ import annotations
 
@@ -42,6 +29,7 @@ from elastic_core.system.fingerprint import hash_files, hash_value, source_finge
 STORE = "sets"
 REMOVED = "removed.parquet"
 RECORD = "record.json"
+TABLES = Path(__file__).parent  # the registry, prompts, and the words of word problems
 WAIT_SECONDS = 3600.0  # for another process that builds the same data set
 _WITH_QUESTIONS = (Form.PROBLEMS, Form.CONVERSATIONS)
 
@@ -53,7 +41,7 @@ class DataBuild:
     datasets: Sequence[Dataset]
     fetched: Mapping[str, FetchedDataset]  # verified files of every data set that has some
     tokenizer: Path  # directory of the tokenizer that prompts are measured with
-    max_prompt_tokens: int | None  # longest prompt that training takes; None when there is no training
+    max_prompt_tokens: int | None  # longest prompt that training takes; None without training
     trained: frozenset[str] = frozenset()  # sets that training reads; over-long prompts are dropped from them
     common_ngrams: int | None = None  # 13-grams of more training rows do not count as overlap; None counts all
     decontaminate: bool = True  # leave out what overlaps; else it is only counted
@@ -63,9 +51,10 @@ class DataBuild:
 
 
 def code_fingerprint() -> str:
-    """sha256 of the code that data sets are built by. Graders only look at the truths of a set that is added."""
+    """sha256 of the code and the tables that data sets are built by. Graders only read the truths of an added set."""
     modules = ("elastic_core.data.build", "elastic_core.data.registry")
-    return source_fingerprint(*modules, without=("elastic_core.rewards",))
+    code = source_fingerprint(*modules, without=("elastic_core.rewards",))
+    return hash_value([code, hash_files(TABLES.glob("*.toml"))])
 
 
 def build(
@@ -143,7 +132,7 @@ class Sets:
         return self.store / entry.name / f"clean-{self._clean_keys[entry.name]}.parquet"
 
     def finished(self, entry: Dataset) -> tuple[Path, Counts]:
-        """The data set's file, with `REMOVED` beside it, and what was counted: built unless it is there as it was
+        """The data set's file, with `REMOVED` next to it, and the counts: built unless it is there as it was
         built. The clean tables of the plan must be. UserError as `clean`."""
         file = self.store / entry.name / self._key(entry) / f"{entry.name}.parquet"
         record = file.with_name(RECORD)
@@ -156,7 +145,7 @@ class Sets:
 
     @contextmanager
     def _alone(self, entry: Dataset) -> Iterator[None]:
-        """No two processes build one data set at the same time; what a killed one left half-written is removed."""
+        """No two processes build one data set at the same time; half-written files of a killed one are removed."""
         directory = self.store / entry.name
         try:
             with exclusive(directory, WAIT_SECONDS):
@@ -168,7 +157,7 @@ class Sets:
     @cached_property
     def _clean_keys(self) -> dict[str, str]:
         keys: dict[str, str] = {}
-        for entry in self.plan.datasets:  # What an entry takes its ids from comes before it.
+        for entry in self.plan.datasets:  # The entry that another takes its ids from precedes it.
             if isinstance(entry.source, Generated):
                 source: Any = _parameters(entry, self.plan).model_dump()
             else:
@@ -230,7 +219,7 @@ class Sets:
 
     @cached_property
     def _questions(self) -> dict[str, Questions]:
-        """Of what is measured: every training set is held against them."""
+        """Questions of measured sets, which every training set is held against."""
         return {entry.name: _questions(entry, self.clean_file(entry)) for entry in self._measured}
 
     @cached_property

@@ -1,7 +1,6 @@
-"""The tables of one data set: from raw files the clean one, and from that what a model is given or imitates.
+"""The tables of one data set: from raw files the clean one, and from that a model's prompts or conversations.
 
-What cannot be used is refused with data set, file, row and reason. Tables of any size are written in bounded pieces,
-whole or not at all.
+A row that cannot be used is refused with data set, file, row and reason. Tables are written in bounded pieces.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ from elastic_core.system.files import replacing
 MESSAGES = pl.Schema({"messages": CONVERSATIONS["messages"]})  # what verl's supervised fine-tuning reads
 
 PIECE_BYTES = 64 << 20
-"""Size of a row group in memory. The tests of one problem may be 100 MB, so pieces are bounded in bytes and not in
-rows."""
+"""Size of a row group in memory: in bytes, as the tests of one problem may be 100 MB."""
 
 Batches = Iterator[tuple[str, pl.DataFrame]]  # raw rows, with the name of the file that they are from
 
@@ -42,8 +40,7 @@ def file_batches(entry: Dataset, files: Sequence[Path]) -> Batches:
 
 def clean_batches(entry: Dataset, batches: Batches, ids: pl.Series | None = None) -> Iterator[pl.DataFrame]:
     """Clean rows, batch by batch; `ids` are those of the rows by position, for an entry that takes them from another.
-    UserError for a row without question or answer, an id that occurs twice, what the mapping refuses, or more or fewer
-    rows than the entry says."""
+    UserError for a row that cannot be used or an id that occurs twice, or more or fewer rows than the entry says."""
     seen: set[str] = set()
     done = 0
     for file, raw in batches:
@@ -76,8 +73,7 @@ def write_clean(entry: Dataset, batches: Batches, target: Path, ids: pl.Series |
 
 
 def write_final(entry: Dataset, clean: Path, target: Path, left_out: pl.Series, max_tests: int | None = None) -> None:
-    """Write what training and benchmarks read: the clean table without the rows with these ids, and of each problem at
-    most `max_tests` tests."""
+    """Write the clean table without the rows with these ids, and of each problem at most `max_tests` tests."""
 
     def final() -> Iterator[pl.DataFrame]:
         done = 0

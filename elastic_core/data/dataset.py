@@ -1,6 +1,6 @@
-"""What a data set is: one declarative entry that says where it comes from and how its rows become ours.
+"""A data set: one declarative entry with its source and the mapping of its rows to ours.
 
-Raw files become one clean table per data set (`PROBLEMS`, `CONVERSATIONS`, or a shape of its own for reference data),
+Raw files become one clean table per data set (`PROBLEMS`, `CONVERSATIONS`, or another shape for reference data),
 by a mapping function for batches of raw rows. Clean tables become what verl reads.
 """
 
@@ -58,7 +58,7 @@ class Hub:
 
 @dataclass(frozen=True)
 class Local:
-    """A user's own file, at the path it had when it was added."""
+    """A user's file, at the path it had when it was added."""
 
     directory: Path
 
@@ -84,7 +84,7 @@ Source = GitHub | Hub | Local | Generated
 
 
 class Form(StrEnum):
-    """What the rows of a data set are."""
+    """Kind of a data set's rows."""
 
     PROBLEMS = "problems"  # a question with a truth to grade against, for training and benchmarks
     CONVERSATIONS = "conversations"  # messages to imitate, for supervised fine-tuning
@@ -95,7 +95,7 @@ ROW = "row"  # column of every raw and clean table: the row's position in its fi
 
 PROBLEMS = pl.Schema(
     {
-        "id": pl.String(),  # the source's own, unique within the data set
+        "id": pl.String(),  # the source's, unique within the data set
         "question": pl.String(),
         "starter_code": pl.String(),  # null where the problem has none
         "truth": pl.String(),  # what `elastic_core.rewards.grade` takes
@@ -123,8 +123,8 @@ Fields = Mapping[str, pl.DataType | type[pl.DataType]]
 
 @dataclass(frozen=True, eq=False)
 class Mapper:
-    """From raw rows to clean ones: from the columns ROW and `fields` to ROW, `question` and `truth`, and where it has
-    them `id`, `starter_code` and `cluster`. It may leave rows out; what is wrong with one it reports by `bad_rows`."""
+    """Maps raw rows to clean ones: from the columns ROW and `fields` to ROW, `question` and `truth`, and where it has
+    them `id`, `starter_code` and `cluster`. It may leave rows out; it reports a wrong one by `bad_rows`."""
 
     fields: Fields | None  # columns with their types; None: `key` and `json` (text) of each element of a JSON document
     clean: Callable[[pl.DataFrame], pl.DataFrame]
@@ -189,7 +189,7 @@ class Dataset:
     source: Source
     files: tuple[SourceFile, ...]
     licence: str
-    split: Split  # "train" is trained on, "validation" watched meanwhile, "evaluation" reported, "reference" looked up
+    split: Split  # "train" is trained on, "validation" watched in training, "evaluation" reported, "reference" used
     domain: Literal["math", "code", "science", "arithmetic", "templates"]
     map: Mapper
     rows: int | None = None  # expected in the clean table; None where upstream does not say
@@ -197,7 +197,7 @@ class Dataset:
     grader: str | None = None  # kind that `elastic_core.rewards.grade` takes; None where nothing is graded
     prompt: str | None = None  # name in `TEMPLATES`, for a problem or for the question that begins a conversation
     clusters: str | None = None  # a pattern that finds a problem's cluster in its id, where the mapping has none
-    ids: str | None = None  # a reference data set whose n-th row holds the `id` of the n-th problem
+    ids: str | None = None  # a reference data set with the `id` of the n-th problem in its n-th row
     needs: tuple[str, ...] = ()  # further reference data sets that its results are read with
     cuts_tests: bool = False  # whether those who trained on it took a part of each problem's tests (`data.max_tests`)
     chosen: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -205,8 +205,8 @@ class Dataset:
 
 
 def bad_rows(raw: pl.DataFrame, condition: pl.Expr, reason: str) -> None:
-    """Refuse the first row that meets the condition (null counts as not meeting it), by a BadRow. In the reason, what
-    was found and what was expected, `{column}` is replaced by the row's value."""
+    """Refuse the first row that meets the condition (null counts as not meeting it), by a BadRow. In the reason, which
+    says what was found and expected, `{column}` is replaced by the row's value."""
     found = raw.filter(condition)
     if found.height:
         first = found.row(0, named=True)

@@ -1,10 +1,8 @@
-r"""What is left out of training, and why: rows that overlap with an evaluation set, and prompts that are too long; and
-what is only counted: duplicates and near-empty rows.
+r"""Rows that are left out of training: rows that overlap with an evaluation set, and prompts that are too long.
 
-Two questions overlap when they are equal but for case and white space, or have 13 consecutive words in common; a word
-is a run of letters, digits and underscores (`\w+`), in lower case. GPT-3 was cleaned by 13-grams (Brown et al. 2020,
-appendix C), and ignored those of more than ten training documents. Not found: what was rephrased or translated, and
-questions of fewer than 13 words that are a part of another one.
+Two questions overlap when they are equal but for case and white space, or have 13 consecutive words in common (runs of
+`\w+`, in lower case; Brown et al. 2020, appendix C). Not found: rephrased or translated questions, and questions of
+fewer than 13 words that are a part of another one.
 """
 
 from __future__ import annotations
@@ -60,8 +58,8 @@ class Questions:
 def overlaps(
     name: str, train: Questions, evaluations: Mapping[str, Questions], common: int | None
 ) -> tuple[pl.DataFrame, dict[str, OverlapRecord]]:
-    """Rows of a training set that overlap with evaluation sets, as `REMOVED`, and their numbers by evaluation set;
-    `common` as in `find_overlaps`."""
+    """Training rows that overlap with evaluation sets, as `REMOVED`, and their numbers; `common` as in
+    `find_overlaps`."""
     prepared = Ngrams.of(train.text)
     found = [pl.DataFrame(schema=REMOVED)]
     numbers = {}
@@ -87,7 +85,7 @@ def overlaps(
 
 
 def too_long(name: str, train: Questions, max_prompt_tokens: int) -> pl.DataFrame:
-    """Rows whose prompt has more tokens than training allows, as `REMOVED`."""
+    """Rows with a prompt of more tokens than training allows, as `REMOVED`."""
     assert train.lengths is not None
     rows = pl.DataFrame({"id": train.ids, "tokens": train.lengths}).filter(pl.col("tokens") > max_prompt_tokens)
     return rows.select(
@@ -139,21 +137,21 @@ class Ngrams:
 
 
 def find_overlaps(train: Ngrams, evaluation: Ngrams, *, common: int | None = None) -> pl.DataFrame:
-    """Training rows that overlap with the evaluation set, as `OVERLAPS`. N-grams of more than `common` training rows do
-    not count: they are common phrases ("where m and n are relatively prime positive integers find m n"). GPT-3 used 10;
-    None counts every one."""
+    """Training rows that overlap with the evaluation set, as `OVERLAPS`. N-grams of more than `common` training rows,
+    such as "where m and n are relatively prime positive integers find m n", do not count; GPT-3 used 10, None counts
+    all."""
     assert train.length == evaluation.length
     overlaps = pl.concat([_equal_questions(train, evaluation), _shared_ngrams(train, evaluation, common)])
     return overlaps.unique("train_row", keep="first", maintain_order=True).sort("train_row")
 
 
 def count_duplicates(questions: pl.Series) -> int:
-    """Rows whose question is, but for case and white space, that of an earlier row."""
+    """Rows with the question of an earlier row, but for case and white space."""
     return len(questions) - _normalize(questions).n_unique()
 
 
 def count_near_empty(questions: pl.Series) -> int:
-    """Rows whose question has fewer than `MIN_CHARACTERS` characters, white space not counted."""
+    """Rows with a question of fewer than `MIN_CHARACTERS` characters, white space not counted."""
     characters = _normalize(questions).str.replace_all(" ", "", literal=True).str.len_chars()
     return int((characters < MIN_CHARACTERS).sum())
 
@@ -166,8 +164,8 @@ def _normalize(questions: pl.Series) -> pl.Series:
 
 def _equal_questions(train: Ngrams, evaluation: Ngrams) -> pl.DataFrame:
     rows = train.questions.alias("question").to_frame().with_row_index("train_row")
-    asked = evaluation.questions.alias("question").to_frame().with_row_index("evaluation_row")
-    first = asked.unique("question", keep="first", maintain_order=True)
+    other = evaluation.questions.alias("question").to_frame().with_row_index("evaluation_row")
+    first = other.unique("question", keep="first", maintain_order=True)
     return rows.join(first, on="question").select(
         "train_row",
         "evaluation_row",

@@ -1,4 +1,4 @@
-"""Files from the network: GitHub and the hub alike, retried, resumed and bounded; the caller checks what arrives.
+"""Files from the network: GitHub and the hub alike, retried, resumed and bounded; the caller checks the result.
 
 The transfers are ours. `hf_hub_download` (huggingface_hub 1.33, by HTTP as by Xet) and `pooch.retrieve` (1.9) start an
 interrupted file from its first byte, and take whatever a server sends that does not end.
@@ -6,18 +6,22 @@ interrupted file from its first byte, and take whatever a server sends that does
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
+from pydantic import TypeAdapter, ValidationError
+
 from elastic_core.data.dataset import GitHub, Hub
-from elastic_core.data.pins import Pin
 from elastic_core.errors import UserError
+from elastic_core.system.files import write_text
 from elastic_core.system.network import DownloadError, TooLarge, pieces
 from elastic_core.system.retry import retrying
 
@@ -29,7 +33,49 @@ T = TypeVar("T")
 NUM_ATTEMPTS = 5
 FIRST_WAIT = 0.5  # seconds before the second attempt; doubled before each further one
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 30.0  # seconds until a connection stands, and until the next bytes come
-MAX_BYTES = 64 << 30  # of a file whose size is not known in advance
+MAX_BYTES = 64 << 30  # of a file of unknown size
+
+
+@dataclass(frozen=True)
+class Pin:
+    """What identifies a file's content; None where it is not known. `bytes` is its size."""
+
+    sha256: str | None = None
+    bytes: int | None = None
+
+    def __str__(self) -> str:
+        size = "" if self.bytes is None else f" ({self.bytes} bytes)"
+        return f"sha256 {self.sha256 or 'unknown'}{size}"
+
+
+@dataclass
+class Entry:
+    """Record of one repository at the revision that data sets name, in `sources.lock.json`."""
+
+    revision: str | None = None  # the commit; None when all files came from a mirror
+    patterns: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the files that each pattern stands for
+    files: dict[str, Pin] = field(default_factory=dict)  # by path in the repository
+
+
+_ENTRIES = TypeAdapter(dict[str, Entry])
+
+
+def read_pins(file: Path) -> dict[str, Entry]:
+    """Entries by key; none without the file. UserError for a file of another kind."""
+    try:
+        return _ENTRIES.validate_json(file.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        what = f"not a record of sources ({where}: {first['msg']})"
+        raise UserError(f"{file}: {what}; restore it, or delete it to record anew") from None
+
+
+def write_pins(file: Path, entries: Mapping[str, Entry]) -> None:
+    content = _ENTRIES.dump_python(dict(entries), mode="json")
+    write_text(file, json.dumps(content, indent=2, sort_keys=True) + "\n")
 
 
 class Network:
@@ -65,8 +111,8 @@ class Network:
         }
 
     def download(self, source: GitHub | Hub, name: str, revision: str, part: Path, size: int | None) -> None:
-        """Bring `part` to the whole content of a file, going on after the bytes that it has; nothing is kept of a file
-        of more bytes than `size`."""
+        """Bring `part` to the content of a file, going on after its bytes; nothing is kept of more than `size`
+        bytes."""
         if size is not None and part.is_file() and part.stat().st_size == size:
             return  # All had arrived, and the fetch ended before it was checked.
         part.parent.mkdir(parents=True, exist_ok=True)
@@ -150,7 +196,7 @@ def _is_transient(error: BaseException) -> bool:
 
 
 def _explained(error: httpx.HTTPError, source: GitHub | Hub, revision: str, host: str) -> DownloadError | UserError:
-    """What a failed request means. URLs stay out of it: those that the hub redirects to carry signatures."""
+    """Explain a failed request. URLs stay out of it: those that the hub redirects to carry signatures."""
     response: httpx.Response | None = getattr(error, "response", None)
     if response is None:
         return DownloadError(f"{host}: {type(error).__name__} {error}".rstrip())

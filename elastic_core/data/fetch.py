@@ -13,8 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import cast
 
 from elastic_core.data.dataset import Dataset, Generated, GitHub, Hub, Local, Source, SourceFile
-from elastic_core.data.download import Network
-from elastic_core.data.pins import Entry, Pin, read_pins, write_pins
+from elastic_core.data.download import Entry, Network, Pin, read_pins, write_pins
 from elastic_core.errors import UserError, no_space
 from elastic_core.system.files import LockHeld, exclusive, impostor
 from elastic_core.system.fingerprint import HashCache
@@ -42,7 +41,7 @@ class Fetched:
 
 @dataclass(frozen=True)
 class FetchedDataset:
-    """A data set whose files are all there."""
+    """A data set with all of its files."""
 
     files: tuple[Fetched, ...]  # by name
     revision: str | None  # the commit; None of generated sets, and where a mirror had what the registry does not pin
@@ -53,7 +52,7 @@ class Missing(UserError):
 
 
 class Mismatch(UserError):
-    """A file is not what it must be."""
+    """A file with other content than its pin says."""
 
 
 def fetch(datasets: Sequence[Dataset], *, sources: Path, mirror: Path | None = None) -> dict[str, FetchedDataset]:
@@ -70,8 +69,7 @@ def fetch(datasets: Sequence[Dataset], *, sources: Path, mirror: Path | None = N
 
 
 def located(dataset: Dataset, *, sources: Path, mirror: Path | None) -> FetchedDataset | None:
-    """A data set as an earlier fetch left it, without network; None when a file is missing, contradicts the registry or
-    the pins, or was never fetched."""
+    """A data set as an earlier fetch left it, without network; None when a file is missing or not as recorded."""
     try:
         return _fetched(Store(sources, mirror, None), [dataset])[dataset.name]
     except (UserError, OSError):
@@ -79,8 +77,7 @@ def located(dataset: Dataset, *, sources: Path, mirror: Path | None) -> FetchedD
 
 
 def bytes_present(dataset: Dataset, mirror: Path) -> int | None:
-    """Size of a data set's files in a mirror (a user's own where they were added), whatever their content; None when
-    one is missing."""
+    """Size of a data set's files in a mirror (a user's own where they were added); None when one is missing."""
     source = cast(Stored, dataset.source)
     present = [_present(mirror, source, file.path) for file in dataset.files]
     return sum(path.stat().st_size for found in present for path in found.values()) if all(present) else None
@@ -128,8 +125,7 @@ def _fetched(store: Store, datasets: Sequence[Dataset]) -> dict[str, FetchedData
 
 
 class Store:
-    """Where files may lie, and what is recorded of them. Without a network it only looks at what is there and known,
-    and records nothing."""
+    """Places of files, and records of them. Without a network it only checks, and records nothing."""
 
     def __init__(self, sources: Path, mirror: Path | None, network: Network | None) -> None:
         self.sources, self.mirror, self.network = sources, mirror, network
@@ -184,26 +180,26 @@ class Store:
     def find(self, source: Stored, name: str, pin: Pin) -> Fetched:
         """Return a verified file from the first place that has it, the network last. UserError when none has it. A
         download that is not what it must be is fetched again; elsewhere such a file is a UserError."""
-        looked, downloaded = [], _place(self.sources, source, name)
+        tried, downloaded = [], _place(self.sources, source, name)
         for path in dict.fromkeys([*([_place(self.mirror, source, name)] if self.mirror else []), downloaded]):
             if not path.is_file():
-                looked.append(f"{path}: no such file")
+                tried.append(f"{path}: no such file")
             elif pin.sha256 is None:  # Left behind by an interrupted fetch.
-                looked.append(f"{path}: {self._record} does not say what it must be")
+                tried.append(f"{path}: {self._record} does not say what it must be")
             else:
                 try:
                     return self._verified(source, name, path, pin)
                 except Mismatch as error:
                     if path != downloaded or isinstance(source, Local):
                         raise
-                    looked.append(str(error))
+                    tried.append(str(error))
         if self.network is None or isinstance(source, Local):
-            raise _missing(source, name, looked)
+            raise _missing(source, name, tried)
         try:
             return self._download(self.network, source, name, pin)
         except DownloadError as error:
             address = source.url(name) if isinstance(source, GitHub) else source
-            raise _missing(source, name, [*looked, f"{address}: {error}"]) from error
+            raise _missing(source, name, [*tried, f"{address}: {error}"]) from error
 
     def _download(self, network: Network, source: GitHub | Hub, name: str, pin: Pin) -> Fetched:
         revision = self.revision(source) or source.revision
@@ -247,8 +243,8 @@ class Store:
             try:
                 self._listings[source] = network.listing(source, entry.revision or source.revision)
             except DownloadError as error:
-                looked = [f"{_place(self.mirror, source, path)}: no such file"] if self.mirror else []
-                raise _missing(source, path, [*looked, f"{source}: {error}"]) from error
+                tried = [f"{_place(self.mirror, source, path)}: no such file"] if self.mirror else []
+                raise _missing(source, path, [*tried, f"{source}: {error}"]) from error
         entry.revision, files = self._listings[source]
         # Like `Path.glob`: a star does not match a slash.
         depth, fits = path.count("/"), PurePosixPath.match
@@ -268,8 +264,8 @@ def _key(source: Hub) -> str:
     return f"hub:{source.repository}" + ("" if source.revision == "main" else f"@{source.revision}")
 
 
-def _missing(source: Stored, name: str, looked: list[str]) -> Missing:
-    return Missing("\n  ".join([f"{name} of {source} is missing; looked at", *looked]))
+def _missing(source: Stored, name: str, tried: list[str]) -> Missing:
+    return Missing("\n  ".join([f"{name} of {source} is missing; looked at", *tried]))
 
 
 def _is_pattern(source: Stored, path: str) -> bool:
@@ -277,8 +273,7 @@ def _is_pattern(source: Stored, path: str) -> bool:
 
 
 def _place(root: Path, source: Stored, name: str) -> Path:
-    """A file's path in a mirror or among the downloads, or where a user has it. One outside of a tree is a UserError:
-    others write the listings."""
+    """A file's path in a mirror, among the downloads, or where a user has it. UserError for one outside of the tree."""
     if isinstance(source, Local):
         return source.directory / name
     path = PurePosixPath(source.repository, name)

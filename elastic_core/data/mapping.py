@@ -1,5 +1,5 @@
-"""From raw rows to clean ones: problems that have an answer, and what is looked up or imitated rather than solved
-(thought templates, ratings, conversations). Programs are in `mapping_code`."""
+"""Mappings of raw rows to clean ones: problems that have an answer, and rows that are looked up or imitated rather than
+solved (thought templates, ratings, conversations). Programs are in `mapping_code`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def math500(raw: pl.DataFrame) -> pl.DataFrame:
 
 @reads("problem", answer=pl.Float64())
 def number(raw: pl.DataFrame) -> pl.DataFrame:
-    """Answers that are floats: 142.0 is 142, and 0.5 stays what it is."""
+    """Answers that are floats: 142.0 is 142, and 0.5 stays 0.5."""
     bad_rows(raw, ~pl.col("answer").is_finite(), "answer {answer}; expected a number")
     whole = pl.col("answer") == pl.col("answer").round()
     text = pl.when(whole).then(pl.col("answer").cast(pl.Int64, strict=False).cast(pl.String))
@@ -62,7 +62,7 @@ def aime(raw: pl.DataFrame) -> pl.DataFrame:
 
 @reads("problem", "answer", year=pl.Int64(), aime_number=pl.Int64(), problem_number=pl.Int64())
 def aime_of_late(raw: pl.DataFrame) -> pl.DataFrame:
-    """Of `aime`, the contests from 2022 on: as many as a promise of a few points takes."""
+    """Contests of `aime` from 2022 on: enough problems to certify a difference of a few points."""
     return aime(raw.filter(pl.col("year") >= 2022))
 
 

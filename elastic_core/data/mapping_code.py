@@ -95,7 +95,7 @@ def primeintellect(row: Row) -> Row:
     """DeepCoder's part of PrimeIntellect's SYNTHETIC-1.
 
     The outputs of function calls are unwrapped when all of a problem's are lists of one element: the source wraps the
-    expected value so. A function that returns a list of one element in every test cannot be told from it.
+    expected value so. A function that returns a list of one element in every test looks the same.
     """
     tests = _tests(_json(row, "tests"), "tests")
     match _only(tests, "type"):
@@ -117,7 +117,7 @@ def primeintellect(row: Row) -> Row:
 def taco(row: Row) -> Row:
     """DeepCoder's part of TACO: function calls where tests name a function, else programs that read and print.
 
-    The outputs of function calls are unwrapped as in `primeintellect`; TACO's own harness takes both forms for right.
+    The outputs of function calls are unwrapped as in `primeintellect`; TACO's harness takes both forms for right.
     """
     tests = _json(row, "tests")
     if not isinstance(tests, dict):
@@ -160,7 +160,7 @@ def humaneval_plus_bare(raw: pl.DataFrame) -> pl.DataFrame:
 
 
 def _helpers(prompt: str, entry_point: str) -> str:
-    """Functions that a prompt defines beside the one to complete, and its imports.
+    """Functions that a prompt defines besides the one to complete, and its imports.
 
     Tests may use them, as those of a polynomial's root do, and a solution must not be what defines them.
     """
@@ -214,7 +214,7 @@ def _lines(value: Any) -> str:
 
 
 def _limit(problem: str, name: str, unit: str) -> int | None:
-    """The limit on the last line of this name, None where there is no such line."""
+    """The limit on the last line of this name, None without one."""
     found = re.findall(rf"^{name}:(.*)$", problem, re.MULTILINE)
     if not found:
         return None

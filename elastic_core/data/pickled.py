@@ -1,9 +1,5 @@
-"""Strings that upstream stored as pickles, read without an unpickler.
-
-LiveCodeBench hides its private tests as base64 of zlib of a pickled string. Unpickling runs whatever program the pickle
-holds, and even one that can name nothing fills the memory: of an unpickler in C, 11 bytes take 2 GiB. So the opcodes
-are listed instead, and only those that a lone string consists of are accepted.
-"""
+"""Strings that upstream stored as pickles (LiveCodeBench's private tests), read without an unpickler, which would run
+any program that a pickle holds: its opcodes are listed, and only those of a lone string are accepted."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Data as every stage reads it: prompts, problems in verl's schema, and the manifest, which says where every file came
-from, what was left out, and why.
+"""Data as every stage reads it: prompts, problems in verl's schema, and the manifest.
 
-A published number holds for one wording: each template has a version in its name and its hash in the manifest, and a
-change of wording is a new name. A length is that of one user message through the chat template, with the generation
-prompt. Nothing is truncated, not even beyond the tokenizer's own `model_max_length`.
+A template has a version in its name and its hash in the manifest; a change of wording is a new name. A length is that
+of one user message through the chat template, with the generation prompt; nothing is truncated.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,11 +25,11 @@ from elastic_core.system.fingerprint import hash_value
 _PLACEHOLDER = re.compile(r"\{(question|starter_code)\}")
 CHUNK_PROMPTS = 1024
 CHUNK_CHARACTERS = 1 << 19
-"""Most prompts and characters that are encoded at once: enough for every core, and some 200 MB, as the tokenizer holds
+"""Most prompts and characters of a tokenizer's call: enough for every core, and some 200 MB, as the tokenizer holds
 400 bytes a token until a chunk is counted. A longer prompt goes alone, since it cannot be split exactly."""
 
 _PARALLELISM = "TOKENIZERS_PARALLELISM"
-_IMPORTED_BY = os.getpid()  # Differs from the process's own in a forked child.
+_IMPORTED_BY = os.getpid()  # Differs from the process's id in a forked child.
 
 
 @dataclass(frozen=True)
@@ -39,11 +38,11 @@ class Template:
 
     name: str
     text: str  # `{question}` stands for the question
-    source: str  # where the wording comes from
+    source: str  # source of the wording
     with_starter_code: str | None = None  # in place of `text` for problems that have some, with `{starter_code}`
 
     def record(self) -> dict[str, str | None]:
-        """What a manifest says of it."""
+        """Its record in a manifest."""
         texts = {"text": self.text, "with_starter_code": self.with_starter_code}
         return {"sha256": hash_value(list(texts.values())), **texts, "source": self.source}
 
@@ -61,47 +60,8 @@ def _fill(text: str) -> pl.Expr:
     return pl.concat_str(*(pl.col(part) if i % 2 else pl.lit(part) for i, part in enumerate(parts) if part))
 
 
-_PROGRAMMER = (
-    "You are an expert Python programmer. You will be given a question (problem specification) and will generate a "
-    "correct Python program that matches the specification and passes all tests.\n\n"
-)
-_ANSWER = "### Answer: (use the provided format with backticks)\n\n"
-
-TEMPLATES = {
-    template.name: template
-    for template in (
-        Template("plain-v1", "{question}", "the problem as it is: its text holds the instruction"),
-        Template(
-            "boxed-v1",
-            "{question} Let's think step by step and output the final answer within \\boxed{}.",
-            "DeepScaleR and Elastic-Reasoning, scripts/data/deepscaler_dataset.py",
-        ),
-        Template(
-            "livecodebench-v1",
-            _PROGRAMMER + "{question}### Format: Read the inputs from stdin solve the problem and write the answer to "
-            "stdout (do not directly test on the sample inputs). Enclose your code within delimiters as follows. "
-            "Ensure that when the python program runs, it reads the inputs, runs the algorithm and writes output to "
-            "STDOUT.\n```python\n# YOUR CODE HERE\n```\n\n" + _ANSWER,
-            "DeepCoder and Elastic-Reasoning, fetch_live_code_bench_system_prompt",
-            with_starter_code=_PROGRAMMER + "{question}### Format: You will use the following starter code to write "
-            "the solution to the problem and enclose your code within delimiters.\n```python\n{starter_code}\n```\n\n"
-            + _ANSWER,
-        ),
-        Template(
-            "evalplus-v1",
-            "Please provide a self-contained Python script that solves the following problem in a markdown code "
-            "block:\n```\n{question}\n```\n",
-            "EvalPlus, the prompt of chat models",
-        ),
-        Template(
-            "choice-v1",
-            "Answer the following multiple choice question. The last line of your response should be of the following "
-            "format: 'Answer: $LETTER' (without quotes) where LETTER is one of ABCD. Think step by step before "
-            "answering.\n\n{question}",
-            "simple-evals, QUERY_TEMPLATE_MULTICHOICE",
-        ),
-    )
-}
+_PROMPTS = tomllib.loads(Path(__file__).with_name("prompts.toml").read_text(encoding="utf-8"))
+TEMPLATES = {name: Template(name, **table) for name, table in _PROMPTS.items()}
 """Templates by name."""
 
 
@@ -115,8 +75,7 @@ class LengthSummary(TypedDict):
 
 
 def prompt_lengths(tokenizer: Any, prompts: Sequence[str]) -> np.ndarray:
-    """Tokens of each prompt, `len(chat_prompt(tokenizer, prompt))`, on all cores: shape (prompts,), int64. Raises as
-    `render`."""
+    """Tokens of each prompt through the chat template, on all cores: shape (prompts,), int64. Raises as `render`."""
     lengths: list[int] = []
     with _parallel_tokenizers():
         for chunk in _chunks(prompts):
@@ -155,7 +114,7 @@ def _chunks(prompts: Sequence[str]) -> Iterator[Sequence[str]]:
 
 @contextmanager
 def _parallel_tokenizers() -> Iterator[None]:
-    """Let the tokenizers library use all cores meanwhile; it reads this variable at every call. Elsewhere it is
+    """Let the tokenizers library use all cores inside; it reads this variable at every call. Elsewhere it is
     "false": a forked child waits for ever for threads that only its parent has."""
     if os.getpid() != _IMPORTED_BY:
         yield
@@ -179,7 +138,7 @@ VERL_SCHEMA = pl.Schema(
     }
 )
 MANIFEST = "manifest.json"
-CLEAN = "clean"  # Directory of the clean tables, beside the manifest.
+CLEAN = "clean"  # Directory of the clean tables, next to the manifest.
 
 
 @dataclass(frozen=True)
@@ -188,7 +147,7 @@ class Problem:
 
     benchmark: str
     id: str  # unique within the benchmark
-    question: str  # the whole prompt
+    question: str  # the prompt
     truth: str
     grader: str  # the kind that `elastic_core.rewards.grade` takes
     cluster: str | None = None  # the group that it shares with problems like it, where its source names one
@@ -196,7 +155,7 @@ class Problem:
 
 def read_problems(file: Path) -> list[Problem]:
     """Problems of a parquet file in verl's schema. Another schema is a ValueError. Their clusters are read from
-    the clean table: no model is asked for them, and a benchmark with and without them has one hash."""
+    the clean table: they are no part of a prompt, and a benchmark with and without them has one hash."""
     frame = pl.read_parquet(file)
     if frame.schema != VERL_SCHEMA:
         raise ValueError(f"{file}: columns {dict(frame.schema)}; expected {dict(VERL_SCHEMA)}")
@@ -220,7 +179,7 @@ class SourceRecord(TypedDict):
 
 
 class OverlapRecord(TypedDict):
-    """Training rows that overlap with one evaluation set, by what is the same."""
+    """Training rows that overlap with one evaluation set, by the kind of overlap."""
 
     exact: int
     ngram: int
@@ -231,9 +190,9 @@ class Counts(TypedDict):
     """What building a data set found out."""
 
     sha256: str  # of name and contents of its file
-    rows: int  # in the clean table, which is what the source holds
+    rows: int  # in the clean table: all that the source holds
     kept_rows: int  # in its file
-    duplicates: int  # rows whose question occurred before; counted, not removed
+    duplicates: int  # rows with an earlier row's question; counted, not removed
     near_empty: int  # rows with hardly any question; counted, not removed
     overlap: dict[str, OverlapRecord]  # by evaluation set; empty for a set that is not trained on
     removed: dict[str, int]  # rows of the clean table that its file lacks, by reason; `removed.parquet` lists them
@@ -261,7 +220,7 @@ class Manifest(TypedDict):
     tokenizer: str  # fingerprint of the tokenizer that prompts are measured with
     max_prompt_tokens: int | None  # longest prompt that is kept in the sets that are trained on; None without any
     common_ngrams: int | None  # 13-grams of more training rows are common phrases, no overlap; None counts all
-    decontaminated: bool  # whether rows that overlap were left out of what is trained on, or only counted
+    decontaminated: bool  # whether rows that overlap were left out of training sets, or only counted
     max_tests: int | None  # kept of a problem that is trained on, where its set is cut; None keeps all
     templates: dict[str, dict[str, str | None]]  # hash, wording and origin of each prompt template, by name
     datasets: dict[str, DatasetRecord]

@@ -28,8 +28,7 @@ BATCH_BYTES = 64 << 20
 bytes, not in rows. A row above the bound is a batch by itself."""
 
 MEMORY = 3 << 30
-"""Bytes that the process that unpacks parquet may use, on top of an idle one. A batch of 64 MiB in a row group of
-600 MB takes 1.3 GB."""
+"""Bytes that unpacking parquet may use. A batch of 64 MiB in a row group of 600 MB takes 1.3 GB."""
 BATCH_ROWS = 4096
 LARGEST_RATIO = 1000  # unpacked bytes to those of a parquet file; a bomb has millions
 LARGEST_TEXT_RATIO = 50  # the same of compressed text
@@ -88,9 +87,8 @@ def column_names(file: Path) -> list[str]:
 
 
 def records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield position and fields of each row of a file in JSONL (the lines that are not blank, counted as in an editor)
-    or JSON: the elements of a list, or of the only list in an object, as in `{"data": [...]}`. BadRow for a row that is
-    not an object."""
+    """Yield position and fields of each row of a file in JSONL (the lines that are not blank) or JSON: the elements of
+    a list, or of the only list in an object, as in `{"data": [...]}`. BadRow for a row that is not an object."""
     rows: Any
     if format_of(file) == ".jsonl":
         rows = ((number, _parse(line, number)) for number, line in enumerate(_lines(file), 1) if line.strip())
@@ -107,9 +105,20 @@ def records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, row
 
 
+def rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield position and fields of each row of a file in any of the formats; BadRow for one that cannot be read."""
+    if format_of(file) == ".parquet":
+        batches = parquet_batches(file, parquet_columns(file), BATCH_BYTES)
+        yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
+    elif format_of(file) in (".csv", ".tsv"):
+        yield from enumerate(table(file).iter_rows(named=True), 1)
+    else:
+        yield from records(file)
+
+
 def _lines(file: Path) -> Iterator[bytes]:
-    """Yield the lines of a text file, unpacked, without a byte order mark. BadRow for a file of another format, and for
-    a decompression bomb."""
+    """Yield the lines of a text file, unpacked, without a byte order mark. BadRow for another format, and for a
+    bomb."""
     compression = _COMPRESSIONS.get(file.suffix.lower())
     left = max(ALWAYS_FINE, LARGEST_TEXT_RATIO * file.stat().st_size)
     try:
@@ -222,7 +231,7 @@ def _column(name: str, dtype: Any, found: pa.DataType) -> pl.Expr:
 
 
 def _numbered(rows: pl.DataFrame, numbers: Sequence[int] | None = None, first: int = 1) -> pl.DataFrame:
-    """With their positions, which follow each other from `first` if none are given."""
+    """Add positions to rows, counted from `first` if none are given."""
     return rows.with_columns(pl.Series(ROW, numbers or range(first, first + rows.height), dtype=pl.UInt32))
 
 
@@ -276,12 +285,12 @@ def parquet_columns(file: Path) -> list[str]:
 
 
 def parquet_batches(file: Path, columns: Sequence[str], batch_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield these columns of all rows, in batches of about `batch_bytes`, by the file's own record of its sizes. BadRow
+    """Yield these columns of all rows, in batches of about `batch_bytes`, by the file's record of its sizes. BadRow
     when it cannot be read, or is a bomb: it unpacks to more than `LARGEST_RATIO` times its size and to more than
     `ALWAYS_FINE`, or a batch takes more than `MEMORY`."""
     script = Path(__file__).with_name("unpack.py")
     bounds = [str(MEMORY), str(batch_bytes), str(BATCH_ROWS)]
-    # -I: of the environment nothing is needed, and the modules beside the script have names of others.
+    # -I: of the environment nothing is needed, and modules in the script's directory have names of others.
     command = [sys.executable, "-I", str(script), str(file), *bounds, *columns]
     most = max(ALWAYS_FINE, LARGEST_RATIO * file.stat().st_size)
     unpacked = done = 0

@@ -1,8 +1,8 @@
-"""Unpacks a parquet file within bounds of memory: run by `elastic_core.data.readers`, as a process of its own.
+"""Unpacks a parquet file within bounds of memory: run by `elastic_core.data.readers`, as a separate process.
 
 A few hundred bytes of parquet can stand for gigabytes in several ways (one text for all rows, a prefix that all texts
 share, a row of a billion nulls), and the reader has no limit. A process has. Batches go to standard output as Arrow
-IPC; what is wrong goes to standard error, on one line.
+IPC; errors go to standard error, on one line.
 """
 
 import resource
@@ -32,7 +32,7 @@ def main() -> None:
     file, memory, batch_bytes, batch_rows, *columns = sys.argv[1:]
     held = int(Path("/proc/self/statm").read_text().split()[0]) * PAGE
     resource.setrlimit(resource.RLIMIT_AS, (held + int(memory),) * 2)
-    # Buffered and not ahead: otherwise a whole row group, which may be a gigabyte, is in memory at once.
+    # Buffered and not ahead: otherwise a row group, which may be a gigabyte, is in memory.
     source = pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
     schema = pa.schema([(column, plain(source.schema_arrow.field(column).type)) for column in columns])
     with pa.ipc.new_stream(sys.stdout.buffer, schema) as stream:

@@ -18,12 +18,13 @@ import polars as pl
 
 from elastic_core.data.dataset import CONVERSATIONS, ROW, BadRow, Dataset, Form, Local, SourceFile, bad_rows, reads
 from elastic_core.data.problems import TEMPLATES
-from elastic_core.data.readers import column_names, read_batches
-from elastic_core.errors import UserError
-from elastic_core.rewards import Answer, grade_many
+from elastic_core.data.readers import column_names, read_batches, rows
+from elastic_core.errors import UserError, first_line
+from elastic_core.rewards import Answer, grade_many, grader_of
 from elastic_core.rewards.truth import THINK_END, MathTruth
 from elastic_core.system.files import replacing, write_text
 from elastic_core.system.fingerprint import sha256_file
+from elastic_core.system.imported import imported
 
 _NOT_CHOSEN = ("name", "file", "sha256", "origin")
 _RATIONALE = r"(?s)^(?:(.*)\n)?[ \t]*####[ \t]*([^\n]*)$"
@@ -49,6 +50,7 @@ class UserDataset:
     cluster: str | None = None  # problems of one value are alike, as of one template
     split: Literal["train", "evaluation"] = "evaluation"
     prompt: str = "boxed-v1"
+    grader: str = "math"  # or one of the user's, by import path
     licence: str = "the user's own"
     form: Literal["problems", "conversations"] = "problems"  # to fine-tune on, from the answers' rationales
     rationales: bool = False  # whether the answers are in GSM8K's form
@@ -70,7 +72,7 @@ class UserDataset:
             domain="math",
             map=read(self._problems if solved else self._conversations),
             form=Form(self.form),
-            grader="math" if solved else None,
+            grader=self.grader if solved else None,
             prompt=self.prompt,
             chosen={name: value for name, value in asdict(self).items() if name not in _NOT_CHOSEN},
         )
@@ -116,6 +118,10 @@ def checked(dataset: UserDataset) -> UserDataset:
         raise UserError(f'data set name "{dataset.name}"; expected lower-case letters, digits, dots and dashes')
     if dataset.prompt not in TEMPLATES:
         raise UserError(f'unknown prompt template "{dataset.prompt}"; there are: {", ".join(TEMPLATES)}')
+    try:
+        grader_of(dataset.grader)
+    except ValueError as error:
+        raise UserError(str(error)) from None
     file = Path(dataset.file)
     try:
         present = column_names(file)
@@ -156,9 +162,8 @@ def ungraded(clean: Iterable[pl.DataFrame]) -> list[tuple[int, str]]:
 
 
 def add(dataset: UserDataset, directory: Path) -> UserDataset:
-    """Copy the file and record the data set below `directory`, in place of one of the same name; returns what was
-    recorded. The copy is called by its content, so that several data sets share one. UserError when the file changed
-    since it was described."""
+    """Copy the file, called by its content, and record the data set below `directory`, in place of one of the same
+    name; returns what was recorded. UserError when the file changed since it was described."""
     origin = Path(dataset.file)
     copy = Path("files", dataset.sha256[:12], origin.name)
     if not (directory / copy).exists():
@@ -166,7 +171,7 @@ def add(dataset: UserDataset, directory: Path) -> UserDataset:
             shutil.copyfile(origin, temporary)
             if sha256_file(temporary) != dataset.sha256:
                 raise UserError(f"{origin}: changed while it was added; add it again")
-    recorded = replace(dataset, file=str(copy), origin=str(origin))
+    recorded = replace(dataset, file=str(copy), origin=dataset.origin or str(origin))
     write_text(directory / f"{dataset.name}.json", json.dumps(asdict(recorded), indent=2) + "\n")
     return recorded
 
@@ -185,6 +190,23 @@ def load(directory: Path) -> dict[str, Dataset]:
     return found
 
 
+def mapped(file: Path, path: str, target: Path) -> None:
+    """Write the rows that a user's function, by import path, makes of those of a file, as JSONL: of a row's fields
+    those of a problem, or None to leave it out. UserError with the row where it fails, or for a file that cannot be
+    read."""
+    function = imported(path)
+    try:
+        with target.open("w", encoding="utf-8") as stream:
+            for number, row in rows(file):
+                try:
+                    made = function(row)
+                    stream.write("" if made is None else f"{json.dumps(dict(made))}\n")
+                except Exception as error:  # The user's function may raise anything.
+                    raise BadRow(number, f"{path}: {type(error).__name__}: {first_line(error)}") from error
+    except BadRow as error:
+        raise UserError(error.at(file)) from None
+
+
 def describe(file: Path) -> tuple[str, str]:
     """Absolute path and sha256 of a user's file; UserError when there is none."""
     if not file.is_file():
@@ -197,6 +219,6 @@ def _is_rationale(answer: str) -> pl.Expr:
 
 
 def _truth(answer: str) -> pl.Expr:
-    """What the last line gives, a number without commas between its thousands."""
+    """The answer of the last line, a number without commas between its thousands."""
     given = pl.col(answer).str.strip_chars().str.extract(_RATIONALE, 2).str.strip_chars()
     return pl.when(given.str.contains(_THOUSANDS)).then(given.str.replace_all(",", "")).otherwise(given)

@@ -1,19 +1,9 @@
-"""Word problems in plain English, at two levels: what a small pretrained model can learn to solve by thinking.
+"""Word problems in plain English, at two levels, for small pretrained models.
 
-An amount of something begins, two to six operations change it, a question asks for it: collections, shopping, work by
-the hour, ages, travel (word_problems.toml). The thought to imitate goes from sentence to sentence, so a thought cut
-anywhere says how far it came. Reasoning models write more than they need, and so do most of these thoughts, whose steps
-are the same:
-
-    plain    Tom starts with 20 coins. The new ones are 3 * 4 = 12, so 20 + 12 = 32.
-    wordy    Okay, let me read the problem again. "Tom has 20 coins. [...]" Let me go step by step. Tom starts with 20
-             coins. The new ones are 3 * 4 = 12, so 20 + 12 = 32. Let me check: 20 + 12 = 32 is right. So the answer
-             is 32.
-
-- `easy` has 2 or 3 operations; `hard` 4 to 6, and one or two sentences whose number does not matter.
-- Amounts stay within 1..40, whose sums a model of 135 million parameters learns from few rows, and halves are whole.
-
-Every problem belongs to exactly one split, as in the miniature, by a checksum of its question.
+An amount of something begins, operations change it, a question asks for it (word_problems.toml): `easy` has 2 or 3
+operations; `hard` 4 to 6, and one or two sentences whose number does not matter. Amounts stay within 1..40. The thought
+to imitate goes from sentence to sentence, so that a thought cut anywhere says how far it came; most are longer than
+they need be (`WORDY`). Every problem belongs to exactly one split, by a checksum of its question.
 """
 
 import random
@@ -101,7 +91,7 @@ def _draw(rng: random.Random, level: Level) -> WordProblem | None:
     words = {"who": who, "last": who, "thing": rng.choice(family["things"]), "friend": people.pop()}
     words |= dict(zip(("she", "She", "her", "him"), _SHE if who in tables["women"] else _HE, strict=True))
     left = rng.randint(*OPERATIONS[level])
-    told, total = list[tuple[str, str]](), 0
+    story, total = list[tuple[str, str]](), 0
     moves = [rng.choice(family["starts"])]
     while moves or left > 0:
         move = moves.pop() if moves else rng.choice(family["moves"])
@@ -116,15 +106,15 @@ def _draw(rng: random.Random, level: Level) -> WordProblem | None:
         if "{other}" in move["step"]:
             words["other"] = people.pop()
         values = {**words, "a": a, "b": b, "ab": a * b, "total": total, "after": int(after)}
-        told.append((rng.choice(move["tell"]).format(**values), move["step"].format(**values)))
+        story.append((rng.choice(move["tell"]).format(**values), move["step"].format(**values)))
         words["last"] = words.get("other", who)
         total, left = int(after), left - operations
     if level == "hard":
         for aside in rng.sample(family["asides"], rng.randint(1, 2)):
-            told.insert(rng.randint(1, len(told)), (aside.format(**words, a=rng.randint(2, 30)), ""))
+            story.insert(rng.randint(1, len(story)), (aside.format(**words, a=rng.randint(2, 30)), ""))
     ask, solution = rng.choice(family["asks"]), family["solution"]
-    question = " ".join([*(sentence for sentence, _ in told), ask.format(**words)])
-    thought = " ".join(step for _, step in told if step)
+    question = " ".join([*(sentence for sentence, _ in story), ask.format(**words)])
+    thought = " ".join(step for _, step in story if step)
     if rng.random() < WORDY:
         check = f"Let me check: {_EQUATION.findall(thought)[-1]} is right. So the answer is {total}."
         thought = f'Okay, let me read the problem again. "{question}" Let me go step by step. {thought} {check}'

@@ -1,7 +1,7 @@
 """The warm-start corpus: a curriculum of solved problems, in the order in which they must be trained on.
 
-The base has to learn, besides arithmetic, to think at length and never to stop early, and yet to make the best of a
-thought that was cut. So many examples have their thought cut at a random point, with **no loss on the tokens that end a
+The base has to learn arithmetic, and to think at length and never to stop early, and yet to make the best of a thought
+that was cut. For that, many examples have their thought cut at a random point, with **no loss on the tokens that end a
 cut thought**. Corpus order is training order: nothing is shuffled or bucketed by length afterwards.
 """
 
@@ -28,7 +28,7 @@ class Stage:
     name: str
     steps: int  # optimiser steps this stage lasts
     styles: tuple[float, float, float]  # shares of verbose, medium and concise thoughts
-    cut: float  # share of examples whose thought is cut
+    cut: float  # share of examples with a cut thought
     cut_empty: float = 0.15  # of the cut thoughts, the share with nothing left
     cut_first_pass: float = 0.6  # of the others, the share cut before the first pass through the chain is complete
     continued: float = 0.55
@@ -44,7 +44,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The whole corpus, a function of these fields and nothing else."""
+    """The corpus, a function of these fields and nothing else."""
 
     stages: tuple[Stage, ...]
     seed: int = 0
@@ -76,7 +76,7 @@ def default_recipe(seed: int = 0) -> Recipe:
 
 
 def consolidation_recipe(seed: int = 0) -> Recipe:
-    """The second run, which goes on from the curriculum's end: more whole thoughts on long chains, as their re-checks
+    """The second run, which goes on from the curriculum's end: more full thoughts on long chains, as their re-checks
     reach positions that cut thoughts and conversations rarely do."""
     stage = Stage("mixture", 2000, styles=(0.75, 0.15, 0.10), cut=0.40, hard=0.7, guided=0.2)
     settle = replace(stage, name="settle", steps=700, styles=(0.80, 0.20, 0.00))

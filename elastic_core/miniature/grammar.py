@@ -1,16 +1,13 @@
-"""How the miniature writes: thoughts in three styles, and solutions that can pick up an unfinished thought.
+r"""How the miniature writes: thoughts in three styles, and solutions that can pick up an unfinished thought.
 
-A verbose thought spends 13 tokens on an operation, a medium one 8, a concise one 4:
+    verbose     Okay, let me compute this step by step. we have 36, first 36+6=42. we have 42, then 42-4=38. So the
+                answer is 38.
+    medium      Let me compute. first 36+6=42. then 42-4=38.
+    concise     36+6=42-4=38.
 
-    Okay, let me compute this step by step. we have 36, first 36+6=42. we have 42, then 42-4=38. So the answer is 38.
-    Let me compute. first 36+6=42. then 42-4=38.
-    36+6=42-4=38.
-
-A solution comes in three kinds, of which only the first needs a finished thought:
-
-    direct      \\nFinal Answer:\\boxed{38}
-    continued   from 36+6=42-4=38\\nFinal Answer:\\boxed{38}     restates the last operation thought about, then goes on
-    derived     36+6=42-4=38\\nFinal Answer:\\boxed{38}
+    direct      \nFinal Answer:\boxed{38}                           needs a finished thought
+    continued   from 36+6=42-4=38\nFinal Answer:\boxed{38}         restates the thought's last operation, then goes on
+    derived     36+6=42-4=38\nFinal Answer:\boxed{38}
 
 Under ReasonFlux-Zero it is navigator and solver, whose ideal replies about `36+2-4+7-1+1=?` are
 
@@ -20,14 +17,9 @@ Under ReasonFlux-Zero it is navigator and solver, whose ideal replies about `36+
     instructed  +2-4+7-1                    then    +1
     solved      36+2=38-4=34+7=41-1=40.     then    40+1=41.
 
-The strategy itself writes the conversation around them, so that training data are what it will show the model. A plan's
-words are those of the names in the miniature's library, which they are searched by.
-
-Its tokenizer has one token per word, per digit, per signed operand, per marker, so lengths here are lengths in tokens.
-Every token is a literal piece of text, and a text is read greedily, longest piece first: decoding concatenates, and
-encoding what the corpus decodes to gives the same ids. Besides the words of the corpus the vocabulary holds every
-printable ASCII character: a prompt has untrained tokens at worst, never an unknown one. `<think>` and `</think>` are
-not "special" in Hugging Face's sense, so they survive `skip_special_tokens`.
+Its tokenizer has one token per word, digit, signed operand and marker, and every printable ASCII character. A text is
+read greedily, longest piece first, so encoding what the corpus decodes to gives the same ids. `<think>` and `</think>`
+are not "special" in Hugging Face's sense, so they survive `skip_special_tokens`.
 """
 
 from __future__ import annotations
@@ -67,7 +59,7 @@ WORDS = (
     *("Wait", " check", " again", " So", " the", " answer", " is ", "from "),
     # Prompts: L1's length requests, and the request for a boxed answer.
     *(" Think", " for", " maximum", " tokens", " and", " output", " final", " within"),
-    # Thought templates: a navigator's plan, and what navigator and solver are asked for.
+    # Thought templates: a navigator's plan, and requests to navigator and solver.
     *("category: ", "direction: ", "method: ", "knowledge: ", "flow: ", "template: "),
     *("plan", "solve", "steps", " steps"),
     *("Easy chain", "Hard chain", "more plus", "more minus", "output", " at once"),

@@ -1,14 +1,10 @@
-"""The miniature task: chains of additions and subtractions, at two levels of difficulty.
-
-A problem is `36+6-4+8=?`, its answer `46`. A chain is a good miniature of mathematical reasoning: it cannot be answered
-in one look, every step is easy, and a thought cut anywhere still says exactly how far it came.
+"""The miniature task: chains of additions and subtractions such as `36+6-4+8=?`, at two levels of difficulty.
 
 - The first operand is 10 to 60, every other a single digit; running totals stay within 10..99 (two tokens each).
 - No signed operand occurs twice in a problem, so "the operation after +8" is an unambiguous look-up.
-- `easy` has 3 to 6 operands, `hard` 8 to 12.
+- `easy` has 3 to 6 operands, `hard` 8 to 12. A thought cut anywhere still says how far it came.
 
-Every problem belongs to exactly one split, by a checksum of its question. Training, tuning and evaluation problems
-therefore never overlap, whatever the seeds.
+Every problem belongs to exactly one split, by a checksum of its question, so splits never overlap.
 """
 
 import random

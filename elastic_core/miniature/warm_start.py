@@ -1,4 +1,4 @@
-"""From a recipe to a warm start: the architecture, its first weights, and the run that makes the base of them."""
+"""Warm starts from a recipe: the architecture, its initial weights, and the run that makes the base of them."""
 
 import math
 from dataclasses import replace
@@ -56,8 +56,7 @@ def prepare(
 
 
 def shortened(recipe: Recipe, steps: int) -> Recipe:
-    """The same curriculum, its stages in the same proportions, in `steps` optimiser steps. ValueError when a stage
-    would be left without a step."""
+    """The same curriculum in `steps` optimiser steps. ValueError when a stage would be left without a step."""
     ends = [sum(s.steps for s in recipe.stages[: i + 1]) * steps // recipe.steps for i in range(len(recipe.stages))]
     lengths = [end - start for start, end in zip([0, *ends], ends, strict=False)]
     if min(lengths) < 1:
@@ -90,9 +89,8 @@ def model_config() -> "LlamaConfig":
 def save_initial(path: Path, seed: int) -> None:
     """Write a randomly initialised checkpoint with its tokenizer to the directory `path`.
 
-    Matrices that read the residual stream start wide (0.7 / sqrt(width)), those that write to it narrow
-    (0.04 / sqrt(2 · layers)), embeddings at 0.02: with Hugging Face's uniform 0.02 a model this narrow learns to copy
-    operands many times slower.
+    Matrices that read the residual stream start wide (0.7 / sqrt(width)), those that write to it narrow (0.04 / sqrt(2
+    · layers)): with Hugging Face's uniform 0.02 a model this narrow learns to copy many times slower.
     """
     import torch
     from transformers import GenerationConfig, LlamaForCausalLM

@@ -68,8 +68,8 @@ def require_usable(
         _require_plain_logits(config, name)
     marks = [markers.think_start, *markers.think_ends[:1], *((i,) for i in markers.end_of_text)]
     found = ((tokenizer.decode(list(mark)).replace("\n", "\\n"), mark) for mark in marks if mark)
-    told = ", ".join(f"{text} is token{'s' * (len(mark) > 1)} {' '.join(map(str, mark))}" for text, mark in found)
-    return f"{told} (marks of {markers.family})" if markers.thinks else told
+    described = ", ".join(f"{text} is token{'s' * (len(mark) > 1)} {' '.join(map(str, mark))}" for text, mark in found)
+    return f"{described} (marks of {markers.family})" if markers.thinks else described
 
 
 def _read_json(file: Path, name: str) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def _require_architecture(checkpoint: Path, raw: dict[str, Any], name: str) -> A
 
 def _require_tokenizer(checkpoint: Path, rows: int, name: str) -> None:
     try:
-        tokenizer_fingerprint(checkpoint)  # Without one transformers' own message misleads.
+        tokenizer_fingerprint(checkpoint)  # Without one transformers' message misleads.
         tokenizer = load_tokenizer(checkpoint)
     except Exception as error:  # The tokenizers library raises bare ones.
         reason = first_line(error).rstrip(".").removeprefix(f"{checkpoint}: ")

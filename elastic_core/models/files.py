@@ -40,8 +40,7 @@ def is_local(model: str) -> bool:
 
 def locate(model: str, files: tuple[str, ...] = MODEL_FILES) -> Path:
     """Return the directory of a model, given as a directory or as OWNER/NAME on the hub. A complete model in the hub's
-    cache is used, whatever later commits say; else its `files` (patterns) are downloaded, at the newest commit.
-    UserError when that fails."""
+    cache is used; else its `files` (patterns) are downloaded, at the newest commit. UserError when that fails."""
     if is_local(model):
         return Path(model).resolve()
     from huggingface_hub import constants, snapshot_download
@@ -53,7 +52,7 @@ def locate(model: str, files: tuple[str, ...] = MODEL_FILES) -> Path:
             return snapshot
     try:
         return Path(snapshot_download(model, allow_patterns=list(files)))
-    except OSError as error:  # All of the hub's own errors are.
+    except OSError as error:  # All of the hub's errors are.
         reason = str(error).strip().splitlines()[0].partition(". ")[0]
         raise UserError(
             f"{model} is not a directory, and the hub did not give it ({type(error).__name__}: {reason}); get it with "

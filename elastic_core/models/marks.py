@@ -1,4 +1,4 @@
-"""Where a thought begins and ends, in token ids. A mark is a sequence of tokens, often of one."""
+"""Begin and end of a thought, in token ids. A mark is a sequence of tokens, often of one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Marks:
         think_start: opens a thought; () where the model has no marks.
         think_ends: each of them ends a thought; the first to be complete does. () where the model has no marks.
         close: what we write to end a thought that was cut; it holds an end.
-        answer: what we write where no thought was begun, so that the solution comes at once.
+        answer: what we write where no thought was begun, so that the solution follows.
         end_of_text: every id that ends a response.
         calls: marks that begin a tool call, where the family's parser takes a call inside a thought for its end. The
             solution begins with the last token of such a mark, which is most often its only one.
@@ -36,7 +36,7 @@ class Marks:
 
     @property
     def cut(self) -> int:
-        """Written after s tokens of solution. The model's own end-of-text cannot come there: it is one of the s."""
+        """Written after s tokens of solution. The model's end-of-text cannot come there: it is one of the s."""
         return self.end_of_text[0]
 
     @property
@@ -46,8 +46,7 @@ class Marks:
 
     @cached_property
     def stop(self) -> tuple[int, ...]:
-        """Ids at which a thought may have ended: the last one of each mark that ends it. Whether it has is for `end` to
-        say."""
+        """Ids at which a thought may have ended, the last one of each mark that ends it; `end` decides."""
         return tuple(dict.fromkeys(mark[-1] for mark in (*self.think_ends, *self.calls)))
 
     @cached_property
@@ -70,8 +69,8 @@ class Marks:
         return min(found) - self.call_before(tokens, min(found)) if found else None
 
     def call_before(self, tokens: Sequence[int], at: int) -> int:
-        """How many of the first `at` of the `tokens` a tool call has there that ends the thought: 1, or 0 where none
-        has just begun."""
+        """1 where the first `at` of the `tokens` end with the beginning of a tool call that ends the thought, else
+        0."""
         return int(self._completes(self.calls, tokens, at) and not self._completes(self.think_ends, tokens, at))
 
     def mark_before(self, tokens: Sequence[int], at: int) -> int:
@@ -95,8 +94,7 @@ class Marks:
         return length if tuple(response[:length]) == self.think_start[:length] else 0
 
     def begun_end(self, thought: Sequence[int]) -> tuple[int, tuple[int, ...]]:
-        """How many of a thought's last tokens begin an end, and that end; 0 and () where they begin none. Of several it
-        is the one that is furthest along."""
+        """How many of a thought's last tokens begin an end, and that end, the one furthest along; 0 and () for none."""
         for length in range(max(map(len, self.think_ends), default=0) - 1, 0, -1):
             begun = tuple(thought[-length:]) if length <= len(thought) else None
             for end in self.think_ends:
@@ -110,7 +108,7 @@ class Marks:
         return end[length:]
 
     def closing(self, thought: Sequence[int]) -> tuple[int, ...]:
-        """What we write after a thought that has no end: the rest of a mark that was begun, and what is missing."""
+        """What we write after a thought that has no end: the rest of a mark that was begun, or all of it."""
         if rest := self.rest_of_end(thought):
             return rest
         if not thought:

@@ -1,5 +1,5 @@
 """Prepares an instruction-tuned checkpoint for a budget on its thoughts: `<think>` and `</think>` become single tokens,
-the end-of-text is what its chat template writes, and the generation prompt opens the thought.
+the end-of-text is the chat template's, and the generation prompt opens the thought.
 
 Weights stay, but for the embeddings of new tokens, and of spare ones that training never met, whose rows are the same.
 A model that was never trained to think has to learn the markers by fine-tuning, see docs/own-model.md.
@@ -21,13 +21,13 @@ from elastic_core.models.special_tokens import chat_text, load_markers, render
 from elastic_core.system.files import replacing_directory
 
 THINK, THINK_END = "<think>", "</think>"
-OPENING = f"{THINK}\n"  # What a prepared model's generation prompt ends with.
+OPENING = f"{THINK}\n"  # End of a prepared model's generation prompt.
 _SPARE = re.compile(r"reserved|unused|extra_(id_)?\d|^<gh_stars>$|^<issue_start>$")
 """Added tokens that no conversation holds: reserved ones, and StarCoder's and SmolLM's marks in code repositories."""
 _NOISE = 0.5
 """Of a new row around the mean of the others, in their standard deviations: fine-tuning can tell two markers apart, and
 neither is more likely than tokens that mean something."""
-_SAME = 0.02  # Rows nearer to each other than this share of the usual distance from the mean were never told apart.
+_SAME = 0.02  # Rows nearer to each other than this share of the usual distance from the mean were never trained apart.
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _load(model: str) -> tuple[Any, Any]:
 
 
 def _former_names(model: str, tokenizer: Any, think: str | None, think_end: str | None) -> dict[str, str | None]:
-    """By marker the token's present name; None where that is the marker, "" where it has to be added."""
+    """The token's present name by marker; None where that is the marker, "" where it has to be added."""
     markers = (THINK, THINK_END)
     if think is not None and think_end is not None:
         for option, name in (("--think", think), ("--think-end", think_end)):

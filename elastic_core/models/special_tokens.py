@@ -1,4 +1,4 @@
-"""The token ids a strategy needs, resolved from the model's own tokenizer and chat template, never hard-coded."""
+"""The token ids a strategy needs, resolved from the model's tokenizer and chat template, never hard-coded."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ WAIT = "Wait"
 
 @dataclass(frozen=True)
 class Markers(Marks):
-    """Token ids of one model: its marks, end-of-text by tokenizer and generation configuration, and what strategies
-    write.
+    """Token ids of one model: its marks, end-of-text, and the tokens that strategies write.
 
     Attributes:
         final_answer_before, final_answer_after, wait: of FINAL_ANSWER_BEFORE, FINAL_ANSWER_AFTER and WAIT.
         template_opens_thinking: whether the chat template's generation prompt already holds think-start.
         family: whose marks these are; "" of a model that has none.
         parser: vLLM's reasoning parser for them, if there is one.
-        template: what the chat template is told by default, by name.
+        template: default settings of the chat template, by name.
     """
 
     final_answer_before: tuple[int, ...]
@@ -49,7 +48,7 @@ def resolve_markers(
 ) -> Markers:
     """Markers of a transformers tokenizer, with further end-of-text ids, such as those of the generation configuration;
     `thinks` requires marks of a thought, which are those of `own`, a name with marks, or of the family that tokenizer
-    and chat template show. The chat template of the tokenizer is told what the family's is to be told by default.
+    and chat template show. The tokenizer's chat template gets the family's settings as defaults.
 
     Raises:
         ValueError: when no family's marks are found, one is not in the vocabulary or begins end-of-text, the chat
@@ -69,7 +68,7 @@ def resolve_markers(
     if found is None and thinks:
         raise ValueError(_unknown(tokenizer))
     if found is not None and found.template:
-        _tell_template(tokenizer, found.template)
+        _set_template_defaults(tokenizer, found.template)
     ends = dict.fromkeys(i for i in (tokenizer.eos_token_id, *end_of_text) if i is not None)
     if not ends:
         raise ValueError(f"{tokenizer.name_or_path}: the tokenizer has no end-of-text token")
@@ -93,8 +92,7 @@ def resolve_markers(
 
 
 def load_markers(model: str | Path, thinks: bool = True) -> tuple[Any, Markers]:
-    """Tokenizer and markers of a checkpoint directory or hub name; ValueError as `resolve_markers`, OSError when there
-    is no such checkpoint."""
+    """Tokenizer and markers of a checkpoint directory or hub name; ValueError as `resolve_markers`, or OSError."""
     from transformers import GenerationConfig
 
     tokenizer = load_tokenizer(model)
@@ -164,8 +162,7 @@ RESPONSE_TEMPLATE = "response_template"
 
 
 def _of_response_template(tokenizer: Any) -> Thought | None:
-    """Marks that the tokenizer's response template names, which transformers has from 5.13 on; None without one, or
-    where it names them by patterns."""
+    """Marks that the tokenizer's response template names literally, in transformers from 5.13 on; None without."""
     template = getattr(tokenizer, RESPONSE_TEMPLATE, None) or tokenizer.init_kwargs.get(RESPONSE_TEMPLATE)
     fields = template.get("fields", {}) if isinstance(template, dict) else {}
 
@@ -182,14 +179,14 @@ def _of_response_template(tokenizer: Any) -> Thought | None:
     return Thought(**marks, calls=literals("tool_calls", "open"), text=is_text, parser="hf")
 
 
-def _tell_template(tokenizer: Any, settings: Mapping[str, Any]) -> None:
+def _set_template_defaults(tokenizer: Any, settings: Mapping[str, Any]) -> None:
     """Give settings of the chat template a default, so that every program renders the same prompt."""
     lines = (f"{{%- set {key} = {key} | default({json.dumps(value)}) -%}}" for key, value in settings.items())
-    told, templates = "".join(lines), tokenizer.chat_template
+    defaults, templates = "".join(lines), tokenizer.chat_template
     if isinstance(templates, dict):  # By name, such as that for tools.
-        tokenizer.chat_template = {name: told + text.removeprefix(told) for name, text in templates.items()}
+        tokenizer.chat_template = {name: defaults + text.removeprefix(defaults) for name, text in templates.items()}
     elif templates:
-        tokenizer.chat_template = told + templates.removeprefix(told)
+        tokenizer.chat_template = defaults + templates.removeprefix(defaults)
 
 
 def _template(tokenizer: Any) -> str:

@@ -1,12 +1,8 @@
 """A question and its response as the text that a model is fine-tuned on, by a template that is chosen by name.
 
-Fine-tuning under one template and generating under another is the known cause of failed reproductions of ReasonFlux-F1
-(its published command says `qwen` where the model's own form is `deepseekr1`), so a template is checked against the
-model's tokenizer before a training.
-
-The rendering is the official chat template's with one difference: the response keeps its thought, which official
-templates of reasoning models drop. Where the official one keeps it, it can be used directly (`OwnTemplate`), system
-prompts included.
+Fine-tuning under one template and generating under another is the known cause of failed reproductions of ReasonFlux-F1,
+so a template is checked against the model's tokenizer. The rendering is the official chat template's, but the response
+keeps its thought, which official templates of reasoning models drop; where it keeps it, use that (`OwnTemplate`).
 """
 
 from __future__ import annotations
@@ -17,7 +13,7 @@ from typing import Any, ClassVar
 from elastic_core.errors import UserError
 from elastic_core.models.special_tokens import chat_text, encode, render
 
-OWN = "own"  # name of the tokenizer's own template, beside those of CHAT_TEMPLATES
+OWN = "own"  # name of the tokenizer's template, in addition to CHAT_TEMPLATES
 _THOUGHT = "<think>\nOne and one.\n</think>\n\n"
 _RESPONSE = f"{_THOUGHT}It is two."  # stands for any response: in a rendering, what precedes it is the prompt
 
@@ -33,13 +29,13 @@ class ChatTemplate:
     markers: tuple[str, ...]  # single tokens; a text that holds one of them would be read as another exchange
     opening: str = "<think>\n"  # of the thought; the official generation prompt may end in it
     closing: str = "\n</think>\n\n"
-    takes_system: ClassVar[bool] = False  # whether a conversation's own system prompt has a place
+    takes_system: ClassVar[bool] = False  # whether a conversation's system prompt has a place
 
     def prompt(self, question: str, system: str = "") -> str:
         return f"{self.before}{question}{self.after}"
 
     def exchange(self, question: str, response: str, system: str = "") -> tuple[str, str]:
-        """What is given, and what is learnt."""
+        """The prompt, and the target."""
         return self.prompt(question, system), response + self.end
 
 
@@ -95,7 +91,7 @@ class OwnTemplate:
     tokenizer: Any
     end: str
     markers: tuple[str, ...]  # special tokens of the rendering
-    opening: str  # what the generation prompt holds beyond the prompt of a finished exchange
+    opening: str  # of the generation prompt, after the prompt of a finished exchange
     takes_system: ClassVar[bool] = True
 
     def prompt(self, question: str, system: str = "") -> str:
@@ -103,8 +99,7 @@ class OwnTemplate:
         return _rendered(self.tokenizer, question, system).rpartition(_RESPONSE)[0]
 
     def exchange(self, question: str, response: str, system: str = "") -> tuple[str, str]:
-        """`ChatTemplate.exchange`; raises as `prompt`. The opening of a generation prompt is given too: the model
-        never writes it."""
+        """`ChatTemplate.exchange`; raises as `prompt`. The opening of a generation prompt is given too."""
         given = self.opening if response.startswith(self.opening) else ""
         return self.prompt(question, system) + given, response.removeprefix(given) + self.end
 
@@ -113,8 +108,7 @@ Template = ChatTemplate | OwnTemplate
 
 
 def fitting_template(name: str, tokenizer: Any) -> Template:
-    """The chat template of a name: one of CHAT_TEMPLATES, or "own". UserError when it is not the model's, or does not
-    separate response and prompt."""
+    """The chat template of a name: one of CHAT_TEMPLATES, or "own". UserError when it does not fit the model."""
     if name == OWN:
         return own_template(tokenizer)
     require_fit(CHAT_TEMPLATES[name], tokenizer)
@@ -134,11 +128,11 @@ def own_template(tokenizer: Any) -> OwnTemplate:
             f"{misfit}, as it does not keep a response with its thought: {_RESPONSE!r} became {whole!r}; choose a "
             f"template by name ({', '.join(CHAT_TEMPLATES)})"
         )
-    asked = chat_text(tokenizer, "1+1=?")
-    opening = asked.removeprefix(before)
-    if not asked.startswith(before) or not _THOUGHT.startswith(opening):
+    prompt = chat_text(tokenizer, "1+1=?")
+    opening = prompt.removeprefix(before)
+    if not prompt.startswith(before) or not _THOUGHT.startswith(opening):
         raise UserError(
-            f"{misfit}: generation starts from {asked!r}, and a response follows {before!r}; expected the same, but "
+            f"{misfit}: generation starts from {prompt!r}, and a response follows {before!r}; expected the same, but "
             "for an opened thought"
         )
     if tokenizer.eos_token is None or not after.startswith(tokenizer.eos_token):

@@ -1,12 +1,8 @@
-"""The text side of ReasonFlux-Zero: what the strategy asks in token ids is written, searched for and read here.
+"""The text side of ReasonFlux-Zero: writes requests, searches the library, reads replies.
 
-Navigator and solver share one conversation. A request is a user turn through the model's own chat template, whose
-thought is closed at once, so that the reply is the answer alone. Replies are never encoded again: their tokens stay in
-the conversation as they are. Only to a navigator with another tokenizer than the solver's does text pass
-(`Interpreter`).
-
-Replies are read leniently. Models are asked for JSON or for "name: value" lines, and write either with fences,
-comments, single quotes, trailing commas, other capitals, missing ends or prose around it. Nothing here raises.
+Navigator and solver share one conversation. A request is a user turn through the model's chat template, whose thought
+is closed, so that the reply is the answer alone. Replies are never encoded again, except for a navigator with another
+tokenizer than the solver's (`Interpreter`). They are read leniently, as JSON or "name: value" lines; nothing raises.
 """
 
 from __future__ import annotations
@@ -104,8 +100,7 @@ class Guide:
         return ids[1:] if ended and ids[0] in self.markers.end_of_text else ids
 
     def encoded(self, text: str) -> Ids:
-        """The tokens of a text, such as a request made of a user's library, without control tokens that it spells
-        out."""
+        """The tokens of a text, such as a request of a user's library, without control tokens that it spells out."""
         return tuple(i for i in encode(self.tokenizer, text) if i not in self.control)
 
     def text(self, ids: Ids) -> str:
@@ -147,8 +142,8 @@ class Guide:
 
 
 class Interpreter:
-    """Between a solver and a navigator whose tokenizers differ: text passes from one to the other, as in the published
-    program. Control tokens do not pass: what a navigator thinks becomes plain words.
+    """Interprets between a solver and a navigator of different tokenizers: text passes from one to the other, as in the
+    published program. Control tokens do not pass: a navigator's thought becomes plain words.
 
     The conversation's tokens, budgets and counts are the solver's. The navigator reads their text, its own replies too,
     through its own chat template and tokenizer. `prompt` is the solver's. ValueError as `question_of`.

@@ -1,10 +1,8 @@
-"""Libraries of thought templates: the published one or the miniature's, joined by the user's own, or just a file.
-
-A template says how problems of one kind are solved, as steps that a navigator can hand out one by one.
+"""Libraries of thought templates: the published one or the miniature's, joined by the user's, or a file.
 
 Two forms are read: the published one, JSON of {chapter: {section: [template]}}, and a flat one, a JSON list or JSONL of
-templates that name their chapter and section. The published file is irregular: a text may be a list of texts, an
-example an object, names repeat within a section, and some texts were escaped too often or not at all.
+templates that name their chapter and section. In the published file a text may be a list of texts, an example an
+object; names repeat within a section, and some texts were escaped too often or not at all.
 """
 
 from __future__ import annotations
@@ -39,8 +37,7 @@ FIELDS = {
     "reason_flow": "reason_flow",
     "example_application": "example",
 }
-"""Fields of a template in a file, each with its attribute of `Template`. Chapter, section, name, description and reason
-flow are required."""
+"""Fields of a template in a file, each with its attribute of `Template`."""
 
 # "\frac" written into JSON as it is is a form feed and "rac". A backslash and an "n" that begin no LaTeX command are a
 # line break that was escaped twice. Half of a surrogate pair could not be written again.
@@ -112,11 +109,9 @@ def add_own(file: Path, own: Path) -> tuple[int, int]:
 
 
 def read_library(file: Path) -> dict[str, Template]:
-    """Templates of a file by id, in the order of the file, those of one name together. UserError for the first entry
-    that is broken.
+    """Templates of a file by id, in the file's order, those of one name together. UserError for the first broken entry.
 
-    A name that repeats within a section gets an ordinal behind its id, by content, so that the order of a file decides
-    no id. An exact copy is dropped.
+    A name that repeats within a section gets an ordinal behind its id, by content. An exact copy is dropped.
     """
     if not file.is_file():
         raise UserError(f"{file}: no such file")

@@ -1,12 +1,8 @@
-"""Which template fits a problem: ReasonFlux's search from chapter to section to template.
+"""Which template fits a problem: ReasonFlux's search from chapter to section to template, by the cosine of names.
 
-Names alone are compared, by the cosine of their vectors, and each level is asked a question of its own. The chapter
-nearest to its question is chosen, then the two of its sections nearest to theirs; a template of these scores 0.9 times
-its own similarity plus 0.1 times its section's. The first match is the published method's; further ones are the
-runners-up of the same two sections.
-
-Where a level cannot decide, as under TF-IDF when a question shares no word with any chapter, the level below decides,
-and in the end the order of names; the order of the library's file never does.
+The chapter nearest to its question is chosen, then the two of its sections nearest to theirs; a template of these
+scores 0.9 times its similarity plus 0.1 times its section's. Further matches are the runners-up. Where a level cannot
+decide the level below does, and in the end the order of names; the order of the library's file never does.
 """
 
 from __future__ import annotations
@@ -43,7 +39,7 @@ Query = str | tuple[str, str, str]
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors whose cosine says how near two texts are in meaning."""
+    """Turns texts into vectors; texts of near meanings have a large cosine."""
 
     name: str
     """Names all that the vectors depend on besides the texts."""
@@ -87,11 +83,11 @@ class SentenceTransformerEmbedder:
             raise UserError(f"embedder {model}: cannot be loaded: {first_line(error)}") from None
         takes_task = any("task" in names for names in (self._model.module_kwargs or {}).values())
         prompt = {"prompt_name": TASK} if takes_task and TASK in self._model.prompts else {}
-        self._asked = {"task": TASK} | prompt if takes_task else prompt
+        self._options = {"task": TASK} | prompt if takes_task else prompt
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         try:
-            vectors = self._model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False, **self._asked)
+            vectors = self._model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False, **self._options)
         except ValueError as error:
             raise UserError(f"embedder {self.name}: {first_line(error)}") from None
         return np.asarray(vectors, dtype=np.float32)
@@ -149,8 +145,8 @@ class Retriever:
         texts = {text: place for place, text in enumerate(dict.fromkeys(chain.from_iterable(questions)))}
         vectors = _normalized(self._embedder.embed(list(texts)))
         chapters, sections, templates = (
-            np.round(vectors[[texts[text] for text in asked]] @ names.T, DECIMALS)
-            for asked, names in zip(zip(*questions, strict=True), self._levels, strict=True)
+            np.round(vectors[[texts[text] for text in query_texts]] @ names.T, DECIMALS)
+            for query_texts, names in zip(zip(*questions, strict=True), self._levels, strict=True)
         )
         # For each query the sections to look into, by index.
         nearest_template = np.maximum.reduceat(templates, self._first_template[:-1], axis=1)
@@ -198,7 +194,7 @@ def _levels(library: Mapping[str, Template]) -> tuple[list[Template], list[tuple
 
 
 def _normalized(vectors: Vectors) -> Similarities:
-    """Rows of length 1; a row of zeros, a text without a known word, stays what it is."""
+    """Rows of length 1; a row of zeros, a text without a known word, stays zero."""
     # In 64 bits, so that a batch and a single query agree in every decimal kept.
     wide = vectors.astype(np.float64)
     lengths = np.linalg.norm(wide, axis=1, keepdims=True)

@@ -1,10 +1,8 @@
 """ReasonFlux-F1: a reasoning model fine-tuned on trajectories that were written with thought templates.
 
-Data in the alpaca form (instruction, input, output) are built into conversations like every data set. Here they become
-rows of token ids with a loss mask for `elastic_core.training.sft`; the loss falls on the response and its end-of-text.
-
-Our correct trajectories become such data too (`alpaca_rows`), as F1 was made from Zero's: a conversation of navigator
-and solver becomes one thought, their replies without the requests. The model learns to think so unasked.
+Conversations in the alpaca form become rows of token ids for `elastic_core.training.sft`, with a loss on the response
+and its end-of-text. Correct trajectories of ReasonFlux-Zero become such data too (`alpaca_rows`): one thought, the
+replies without the requests.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from elastic_core.rewards.truth import THINK_END, GradeStatus
 from elastic_core.system.files import replacing, write_text
 from elastic_core.system.fingerprint import sha256_file
 
-FILE_DATASET = "alpaca-file"  # name of a user's own file among the data sets of a run
+FILE_DATASET = "alpaca-file"  # name of a user's file among the data sets of a run
 _PIECE_ROWS = 512
 _EMPTY: tuple[Any, ...] = (None, "", [], {})  # how alpaca files say that a row has no value
 ROWS = pl.Schema({"input_ids": pl.List(pl.Int32), "loss_mask": pl.List(pl.Int8)})
@@ -44,7 +42,7 @@ class Exchange(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One exchange in token ids; the mask is 1 on what is learnt."""
+    """One exchange in token ids; the mask is 1 on the target."""
 
     input_ids: list[int]
     loss_mask: list[int]
@@ -137,7 +135,7 @@ def encode(tokenizer: Any, template: Template, exchanges: Sequence[Exchange], cu
 
 
 def write_rows(conversations: Path, tokenizer: Any, template: Template, cutoff: int, target: Path) -> RowsReport:
-    """Write rows for `elastic_core.training.sft` and their report beside them, unless both are there. Conversations are
+    """Write rows for `elastic_core.training.sft` and their report, unless both are there. Conversations are
     parquet with a column `messages`: a question and a response each, perhaps after a system prompt. UserError when no
     row is left, or the template refuses a conversation."""
     file = target.with_suffix(".json")
@@ -194,8 +192,8 @@ def alpaca_rows(
 
 
 def distilled(thinking: str, solution: str, template: ChatTemplate) -> str:
-    """What the model should have written without the requests. `thinking` is a thought, or a conversation in the
-    template's markers, in which a thought that is closed at once precedes every reply."""
+    """The response without the requests. `thinking` is a thought, or a conversation in the
+    template's markers, in which an empty thought precedes every reply."""
     turns = [turn.rpartition(THINK_END)[2].strip() for turn in thinking.split(template.end) if THINK_END in turn]
     if not turns:
         return f"{template.opening}{thinking.removeprefix(template.opening)}{THINK_END}{solution}"

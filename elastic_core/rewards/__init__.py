@@ -1,7 +1,6 @@
 """Grading, behind one entry point: `grade(kind, response, truth)`, and `grade_many` for batches.
 
-A new kind of truth is a function `(solution, truth) -> Grade` under `@grader(kind)`, imported here; `code` and `math`
-bring that of choices, in `response`, along.
+A kind of truth is a function `(solution, truth) -> Grade` under `@grader(kind)`: imported here, or a user's.
 
 A grade is about the response. When the grader itself fails, it tries again after a pause, and if that does not help it
 raises: a response is never scored 0 because a machine was out of memory or processes.
@@ -14,13 +13,31 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from os import cpu_count
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from elastic_core.models.special_tokens import Markers
 from elastic_core.rewards import code, math  # noqa: F401
-from elastic_core.rewards.truth import ATTEMPTS, FIRST_WAIT, GRADERS, Grade, GradeStatus, GradingFailed, solution_of
+from elastic_core.rewards.math.compare import MAX_LENGTH
+from elastic_core.rewards.math.normal import normal
+from elastic_core.rewards.response import chosen_letter, extract_code, last_boxed, response_text
+from elastic_core.rewards.truth import (
+    ATTEMPTS,
+    FIRST_WAIT,
+    GRADERS,
+    Grade,
+    Grader,
+    GradeStatus,
+    GradingFailed,
+    solution_of,
+)
+from elastic_core.system.imported import imported
+
+if TYPE_CHECKING:
+    from elastic_core.trajectory import Trajectory
 
 T = TypeVar("T")
 KINDS = tuple(sorted(GRADERS))  # kinds that `grade` takes
+_READERS: dict[str, Callable[[str], str | None]] = {"math": last_boxed, "choice": chosen_letter, "code": extract_code}
 
 
 class Answer(NamedTuple):
@@ -33,19 +50,27 @@ class Answer(NamedTuple):
 
 def grade(kind: str, response: str, truth: str) -> Grade:
     """Grade one response against the right answer, as `elastic_core.rewards.truth` encodes it; for a choice its letter.
-    Only what follows the last think-end is read; without one there is no credit. Safe to call from any thread.
+    Only what follows the last think-end is read; without one the score is 0. Safe to call from any thread.
 
     Raises:
         ValueError: on an unknown kind, or a truth that is none of this kind.
         GradingFailed: when the grader failed `ATTEMPTS` times.
-        UserError: when programs are to be graded and there is no sandbox.
+        UserError: when programs are to be graded without a sandbox.
     """
-    if kind not in GRADERS:
-        raise ValueError(f'no grader "{kind}"; expected one of {", ".join(KINDS)}')
-    solution = solution_of(response)
+    grader, solution = grader_of(kind), solution_of(response)
     if solution is None:
         return Grade(0.0, GradeStatus.TRUNCATED, None)
-    return patiently(lambda: GRADERS[kind](solution, truth))
+    return patiently(lambda: grader(solution, truth))
+
+
+def grader_of(kind: str) -> Grader:
+    """The grader of a kind: of `KINDS`, or a user's by import path. ValueError on an unknown kind, UserError as
+    `imported`. Only a function registered under that path is called, whichever path a table has."""
+    if ":" in kind and kind not in GRADERS:
+        imported(kind)
+    if kind not in GRADERS:
+        raise ValueError(f'no grader "{kind}"; expected one of {", ".join(KINDS)}, or module:function by @grader')
+    return GRADERS[kind]
 
 
 def patiently(grade: Callable[[], T]) -> T:
@@ -69,3 +94,23 @@ def on_all_cores(grader: Callable[..., T], answers: Sequence[tuple[Any, ...]]) -
     with ThreadPoolExecutor(min(len(different), cpu_count() or 1) or 1) as pool:
         grades = dict(zip(different, pool.map(lambda answer: grader(*answer), different), strict=True))
     return [grades[answer] for answer in answers]
+
+
+def read_answer(kind: str, response: str) -> str | None:
+    """The answer that a grader of this kind reads in a response (`ResponseText.graded`); None without one."""
+    solution = solution_of(response)
+    return None if solution is None else _READERS.get(kind, last_boxed)(solution) or None
+
+
+def spelled(answer: str | None) -> str | None:
+    """One spelling of an answer: equal texts are the same answer. Nothing is computed, so that 0.5 is not 1/2."""
+    return answer if answer is None or len(answer) > MAX_LENGTH else normal(answer)
+
+
+def answer_reader(tokenizer: Any, markers: Markers, kind: str) -> Callable[[Trajectory], str | None]:
+    """Reads the answer of a trajectory, spelled."""
+
+    def read(trajectory: Trajectory) -> str | None:
+        return spelled(read_answer(kind, response_text(tokenizer, markers, trajectory).graded(trajectory.think_finish)))
+
+    return read

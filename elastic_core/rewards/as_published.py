@@ -1,8 +1,7 @@
-"""Grades as the authors' program gives them (Elastic-Reasoning, commit 8871a3c), beside ours; docs/seeds.md says where
-the two differ. Mathematics is in `math.as_published`, programs are here.
+"""Grades as the authors' program gives them (Elastic-Reasoning, commit 8871a3c); docs/seeds.md says where they differ.
 
-A program is the last fenced block of the whole response, the thought included. It runs in our sandbox. What is not the
-authors': its bounds of memory, its time, which is its own and not the clock's, and the names that it finds defined.
+A program is the last fenced block of the response, thought included, and runs in our sandbox. Not the authors': bounds
+of memory, processor time instead of the clock's, and the names that it finds defined. Mathematics: `math.as_published`.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ def grade_as_published(kind: str, benchmark: str, thinking: str, solution: str |
         return float(bool(blocks) and _passes(blocks[-1].strip(), benchmark, truth))
     if kind != "math":
         raise ValueError(f"{NAME} does not grade {kind}; expected math or code")
-    # What is between the first think-end and the next: all else is another part of their split.
+    # Between the first think-end and the next: the rest is another part of their split.
     answer = boxed_answer(response.partition(THINK_END)[2].partition(THINK_END)[0])
     return float(answer is not None and any(_same(answer, accepted) for accepted in _accepted(benchmark, truth)))
 
@@ -136,7 +135,7 @@ def _passes(program: str, benchmark: str, truth: str) -> bool:
 
 
 def _without_main(program: str) -> str:
-    """Without the blocks of lines that begin as `_MAIN` and go on to the next line that is not indented."""
+    """Drop the blocks of lines that begin as `_MAIN` and go on to the next line that is not indented."""
     kept, is_left_out = [], False
     for line in program.split("\n"):
         is_left_out = line.strip().startswith(_MAIN) or (is_left_out and (not line.strip() or line[0] in " \t"))
@@ -196,8 +195,7 @@ def _rounded(groups: Iterable[Iterable[str]]) -> set[frozenset[float]]:
 
 
 def _same_shape(given: str, expected: str) -> bool:
-    """TACO's and PrimeIntellect's: as many tokens in each line, of which numbers are close and words may be any; or
-    what `_same_lines` takes."""
+    """TACO's and PrimeIntellect's: as many tokens in each line, numbers close and words any; or as `_same_lines`."""
     given = given.rstrip("\n")
     if pair := _numbers(float, (given.strip(), expected.strip())):
         alike = _close(*pair)
@@ -215,8 +213,7 @@ def _close(given: float, expected: float) -> bool:
 
 
 def _equal(given: Any, expected: Any) -> bool:
-    """Equal as Python has it, but for a tuple in place of the outermost list: True is 1, and tuples within are no
-    lists."""
+    """Equal as Python has it, but a tuple may replace the outermost list: True is 1, and tuples within are no lists."""
     return _same_value(_listed(given), expected)
 
 

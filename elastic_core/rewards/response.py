@@ -1,4 +1,4 @@
-"""What a response says: a trajectory's text, and the answer in a solution (its last box, the letter that it chooses, or
+"""Text of a response: a trajectory's text, and the answer in a solution (its last box, the letter that it chooses, or
 its last block of code), in linear time."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from elastic_core.models.special_tokens import Markers
 from elastic_core.rewards.truth import LETTERS, NO_ANSWER, THINK_END, Grade, graded, grader
 
 if TYPE_CHECKING:
-    # It imports polars, whose threads a worker of the grader would not have after its fork.
+    # It imports polars; after a fork a worker of the grader lacks its threads.
     from elastic_core.trajectory import Trajectory
 
 # An escaped brace is not a brace, and a doubled backslash is a line break and escapes nothing.
@@ -20,7 +20,7 @@ _TOKEN = re.compile(
 )
 _ORPHAN = re.compile(r"(?<!\\)\\\Z")
 
-# Every repetition is possessive: none gives back what it took, so that time is linear in the text.
+# Every repetition is possessive: none backtracks, so that time is linear in the text.
 _OPEN = r"(?:\\boxed\{|\\(?:text|textbf|mathrm|mathbf)\{|\\\(|[\s$*_({\[\"'`])*+"
 _CLOSE = r"(?:\\\)|[\s$*_)}\]\"'`])*+"
 # Not the beginning of a word, of a formula, or of several letters.
@@ -76,7 +76,7 @@ def response_text(tokenizer: Any, markers: Markers, trajectory: Trajectory) -> R
 def response_texts(tokenizer: Any, markers: Markers, trajectories: Iterable[Trajectory]) -> list[ResponseText]:
     """Thinking and solution, special tokens included, without the thought's marks and a last end-of-text.
 
-    Trajectories of one sample under several budgets have much in common: what is equal is decoded once.
+    Trajectories of one sample under several budgets have much in common: equal parts are decoded once.
     """
     responses: dict[tuple[Ids, int | None], int] = {}
     places = [responses.setdefault((t.response_ids, t.solution_start), len(responses)) for t in trajectories]
@@ -84,7 +84,7 @@ def response_texts(tokenizer: Any, markers: Markers, trajectories: Iterable[Traj
     distinct = list(dict.fromkeys(ids for each in parts for ids in each if ids is not None))
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
-        # In Rust and without the lock of the interpreter; transformers' own batch is a loop in Python.
+        # In Rust and without the lock of the interpreter; transformers' batch is a loop in Python.
         decoded_texts = backend.decode_batch(distinct, skip_special_tokens=False)
     else:
         options = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
@@ -98,9 +98,8 @@ def response_texts(tokenizer: Any, markers: Markers, trajectories: Iterable[Traj
 
 
 def _parts(markers: Markers, ids: Ids, solution_start: int | None) -> tuple[Ids, Ids, Ids | None]:
-    """Tokens between the marks of the thought, the mark that ends it, and from that mark on when a solution was begun:
-    some tokenizers drop the space before the first token that they decode, so that the mark's text has to go and not
-    the mark."""
+    """Tokens of the thought, the mark that ends it, and from that mark on when a solution was begun: some tokenizers
+    drop the space before the first token, so that the mark's text is removed after decoding."""
     end = len(ids) - bool(ids and ids[-1] in markers.end_of_text)
     if solution_start is None:
         return ids[markers.opening(ids) : end], (), None

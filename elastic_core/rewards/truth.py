@@ -1,9 +1,5 @@
 """What graders take and return: truths as the text that tables carry (`ground_truth` of verl's schema, `truth` of
-`grade`), grades, what of a response counts, and the graders by kind of truth.
-
-One plain mathematical answer is its own text, so that tables stay readable and other tools can use them. Everything
-else is JSON with a fixed set of keys. Nothing is executed here.
-"""
+`grade`), grades, and the graders by kind of truth. A truth with one plain answer is its own text, else JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ THINK_END = "</think>"
 
 ATTEMPTS = 5  # how often a grader that fails is tried before its failure is final
 FIRST_WAIT = 1.0
-"""Seconds before the second attempt, doubled before each further one: what else runs here may end meanwhile."""
+"""Seconds before the second attempt, doubled before each further one: other programs of the machine may end by then."""
 
 MAX_SOLUTION = 1_000_000
 """Characters of a solution that are read, from its end. A solution of 32,768 tokens of text has about 130,000."""
@@ -32,13 +28,13 @@ MAX_SOLUTION = 1_000_000
 class GradeStatus(StrEnum):
     CORRECT = "correct"
     WRONG = "wrong"
-    NO_ANSWER = "no_answer"  # no answer could be read from what the model ended by itself, or began as solution
-    TRUNCATED = "truncated"  # cut before the thinking ended, so there is no solution
+    NO_ANSWER = "no_answer"  # no answer in a response that the model ended, or in its solution
+    TRUNCATED = "truncated"  # cut before the thinking ended: without a solution
     TIMEOUT = "timeout"  # the program, or the comparison of the answer, took longer than it may
     RUNTIME_ERROR = "runtime_error"  # the program failed
 
 
-UNANSWERED = (GradeStatus.NO_ANSWER, GradeStatus.TRUNCATED)  # of a response in which there is no answer to grade
+UNANSWERED = (GradeStatus.NO_ANSWER, GradeStatus.TRUNCATED)  # of a response without an answer to grade
 
 
 class GradingFailed(RuntimeError):
@@ -162,18 +158,17 @@ class CodeTest(NamedTuple):
 
 @dataclass(frozen=True)
 class CodeTruth:
-    """What a program must do. ValueError when something is missing, of a wrong type or of another kind.
+    """Tests of a program. ValueError when something is missing, of a wrong type or of another kind.
 
-    JSON in tests is what Python's `json` reads: integers of any size, and NaN and Infinity by these names. A test
-    program calls the solution and raises when it is wrong, or has tests that do so (functions `test_*`, methods of
-    classes `Test*`).
+    JSON in tests is what Python's `json` reads: integers of any size, NaN and Infinity. A test program calls the
+    solution and raises when it is wrong, or has tests that do so (functions `test_*`, methods of classes `Test*`).
     """
 
     kind: CodeKind  # "stdin" runs a program, "functional" calls a function, "check" runs a test program
     tests: tuple[CodeTest, ...] = ()  # of "stdin" and "functional", at least one
     method: str | None = None  # of "functional": name of a function or of a method of `Solution`
     code: str | None = None  # of "check": the test program
-    entry_point: str | None = None  # of "check": what a solution must define, where the source names it
+    entry_point: str | None = None  # of "check": the name that a solution must define, where the source says it
     time_limit: float | None = None  # seconds for each test
     memory_limit: int | None = None  # MiB
 

@@ -128,7 +128,7 @@ class Levels(_Document):
     chooses (`elastic_core.statistics.which_budget`). None where that chooses none, and `high` is the most accurate
     budget that was measured."""
     reads: str = "math"
-    """The kind of answer that a stop rule reads in its probes (`elastic_core.rewards.reading`)."""
+    """The kind of answer that a stop rule reads in its probes (`elastic_core.rewards`)."""
     date: datetime.date
     """When the levels were chosen."""
     levels: dict[Effort, Level] = Field(min_length=1)

@@ -51,7 +51,7 @@ class ServeConfiguration:
     `levels` by their names, empty where none was measured. A level that is missing is the `nearest` one, the `default`
     budget if there is one, or the request is refused. `reasoning_content` is whether a message has its thought by that
     older name too. `rules` are the stop rules of levels that have one, and `reads` as what their probes are read
-    (`elastic_core.rewards.reading`). `template` is what a level's chat template is told. `goal` is what the server
+    (`elastic_core.rewards`). `template` is what a level's chat template is told. `goal` is what the server
     keeps under load by giving less thought than was asked for."""
 
     default: _Text | None = None

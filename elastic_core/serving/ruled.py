@@ -17,7 +17,7 @@ from elastic_core.budget import Budget
 from elastic_core.engines.base import drive, empty_completion, room_for
 from elastic_core.engines.vllm import drawn
 from elastic_core.models.special_tokens import Markers
-from elastic_core.rewards.reading import answer_reader
+from elastic_core.rewards import answer_reader
 from elastic_core.seeds import request_seed
 from elastic_core.strategies import STRATEGIES
 from elastic_core.strategies.base import Completion, Generate, Sampling
@@ -34,7 +34,7 @@ Draw = Callable[..., AsyncGenerator[Any, None]]  # `generate` of vLLM's engine.
 
 @dataclass(frozen=True)
 class Rule:
-    """A level's stop rule by its strategy's name, and the kind of answer in probes (`elastic_core.rewards.reading`)."""
+    """A level's stop rule by its strategy's name, and the kind of answer in probes (`elastic_core.rewards`)."""
 
     name: str
     reads: str = "math"

@@ -13,7 +13,7 @@ from itertools import chain
 import numpy as np
 import polars as pl
 
-from elastic_core.rewards.reading import spelled
+from elastic_core.rewards import spelled
 from elastic_core.statistics.cost import WORK
 from elastic_core.statistics.estimates import seed_keys
 from elastic_core.stop_rule import Stop, StopRule

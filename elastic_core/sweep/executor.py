@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from elastic_core.engines.base import Engine, Limited, RequestFailed, drive
 from elastic_core.engines.memo import ContinuationMemo, MemoCounts, OfTurn, Prefix, Turn, run_in_order
 from elastic_core.errors import UserError
-from elastic_core.rewards.reading import answer_reader
+from elastic_core.rewards import answer_reader
 from elastic_core.strategies import Completion, Generate, Sampling, Strategy
 from elastic_core.sweep.grid import Cell, checkpoints
 from elastic_core.sweep.models import Prompts, Questions

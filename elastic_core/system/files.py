@@ -34,7 +34,7 @@ class LockHeld(RuntimeError):
 
 @contextmanager
 def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
-    """A temporary path beside `path` to write a file to; it takes the name of `path` when the block succeeds.
+    """A temporary path in its directory to write a file to; it takes the name of `path` when the block succeeds.
     `durable` files survive a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -47,7 +47,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def replacing_directory(path: Path, *, durable: bool = False) -> Iterator[Path]:
-    """`replacing` of an empty directory to fill, for one process at a time: what a killed one left is removed."""
+    """`replacing` of an empty directory to fill, for one process at a time: leftovers of a killed one are removed."""
     temporary = path.with_name(f".{path.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)

@@ -68,7 +68,7 @@ class HashCache:
 
     def sha256(self, path: Path) -> str:
         """The file's sha256, as 64 hexadecimal digits. OSError when it cannot be read."""
-        stat = path.stat()  # Before reading: a file that changes meanwhile is hashed again next time.
+        stat = path.stat()  # Before reading: a file that changes then is hashed again next time.
         cached = self._entries.get(_place(path))
         if cached and cached[:2] == (stat.st_size, stat.st_mtime_ns):
             return cached[2]
@@ -77,14 +77,14 @@ class HashCache:
         return sha256
 
     def renamed(self, old: Path, new: Path) -> None:
-        """Keep what is known of a file that was moved: size and time move with it."""
+        """Keep the entry of a file that was moved: size and time move with it."""
         entry = self._entries.pop(_place(old), None)
         self._new.pop(_place(old), None)
         if entry:
             self._keep(new, entry)
 
     def save(self) -> None:
-        """Write what was computed. A cache that cannot be written costs time only, so that is not an error."""
+        """Write new entries. A cache that cannot be written costs time only, so that is not an error."""
         from filelock import FileLock
 
         if not self._new:

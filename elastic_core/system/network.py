@@ -25,7 +25,7 @@ _RANGE = range(20_000, 32_768)
 
 
 class DownloadError(Exception):
-    """Another machine did not give what was requested; the message says why."""
+    """Another machine did not answer as requested; the message says why."""
 
 
 class TooLarge(Exception):

@@ -1,22 +1,14 @@
 """Walls against other users of the machine: temporary files, torch's stores, TransferQueue's and verl's sockets.
 
-Temporary files (`private_directory`): torch, vLLM, verl and Gradio choose names that can be guessed, and run or
-unpickle what they find there. Another user could write it first.
-
-torch's stores (`install`): the TCPStore of torch 2.11 to 2.13 listens on every interface without a password. Here it
-listens on the address that the others are given: loopback on one machine, on a cluster the node's address in Ray
-(`ray start --node-ip-address`). gloo takes the interface that leads there. vLLM's processes come here by the entry
-point `vllm.general_plugins`, and only where we started them (`VARIABLE`); verl's by `verl.plugins`. torchrun is this
-module run as a program:
-
-    python -m elastic_core.system.private_stores --standalone --nproc-per-node 8 ...
-
-TransferQueue's sockets (0.1; `protected`) unpickle what reaches their ports. Here both sides prove that they have the
-training's key and encrypt what they send, by ZeroMQ's own CURVE, which silently drops other peers.
-
-verl's weights (0.9.1; `hide_weights`) are pickles through a Unix socket in /tmp whose name can be guessed. Here it lies
-in the private directory, which only this user's processes and root's may enter. Its name is derived from the training's
-key: Ray numbers the jobs of every local cluster alike, and verl removes a socket that is in its place.
+- Temporary files (`private_directory`): torch, vLLM, verl and Gradio run or unpickle files of guessable names.
+- torch's TCPStore (`install`; torch 2.11 to 2.13) listens on every interface without a password; here on the address
+  that the others are given: loopback, or the node's address in Ray. vLLM's processes come here by the entry point
+  `vllm.general_plugins` where we started them (`VARIABLE`), verl's by `verl.plugins`. torchrun is this module as a
+  program: python -m elastic_core.system.private_stores --standalone --nproc-per-node 8 ...
+- TransferQueue's sockets (0.1; `protected`) unpickle what reaches them; here both sides have the training's key and
+  encrypt by ZeroMQ's CURVE, which silently drops other peers.
+- verl's weights (0.9.1; `hide_weights`) are pickles through a Unix socket in /tmp; here it lies in the private
+  directory, under a name derived from the key: Ray numbers the jobs of every local cluster alike.
 """
 
 from __future__ import annotations
@@ -83,8 +75,7 @@ def use_private_directory(*, new_if_taken: bool = False) -> None:
 
 
 def _short(directory: Path) -> Path:
-    """Return a path of at most `_LONGEST` characters to a directory: a link in this user's directory in /tmp if its own
-    is longer, as under Slurm."""
+    """Return a path of at most `_LONGEST` characters to a directory: a link in /tmp if it is longer, as under Slurm."""
     if len(str(directory)) <= _LONGEST:
         return directory
     with suppress(UserError, OSError):  # Without /tmp, only sockets with long names will fail.
@@ -117,7 +108,7 @@ def install() -> None:
         return
 
     class TCPStore(original):  # type: ignore[misc, valid-type]
-        """torch's, with a socket that is bound to the host's own address, and with gloo on that network."""
+        """torch's, with a socket that is bound to the host's address, and with gloo on that network."""
 
         listens_where_it_is_called = True
 

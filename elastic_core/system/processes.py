@@ -31,19 +31,19 @@ def end_with_parent(signal_number: int = signal.SIGTERM) -> None:
 
 @contextmanager
 def attended(command: str) -> Iterator[None]:
-    """Run what is inside in a child process. This process waits for it, and kills what it leaves running.
+    """Run the block in a child process. This process waits for it, and kills what it leaves running.
 
     SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt in the child alone, which leads a session of its own: Ctrl-C in
     its terminal would end its servers before it can shut them down. After a few seconds all descendants are killed.
     Further signals change nothing; ignored ones, such as SIGHUP under `nohup`, stay ignored.
 
     The exit status is the child's, or 128 + the signal. A line says how the command ended, and how to go on, unless it
-    succeeded or has told its user's mistake (status 2): a library in C may end the process without a word.
+    succeeded or has reported its user's mistake (status 2): a library in C may end the process without a word.
 
     Call it before anything starts a thread: a fork keeps only the calling one.
     """
-    asked = {number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*asked, signal.SIGCHLD})
+    forwarded = {number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*forwarded, signal.SIGCHLD})
     child = os.fork()
     if child == 0:
         os.setsid()
@@ -54,7 +54,7 @@ def attended(command: str) -> Iterator[None]:
         return
     # Descendants whose parent ends become children of this process, so that none is lost.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    number, status = _outcome(child, asked)
+    number, status = _outcome(child, forwarded)
     kill_family()
     _ = dict(_ended())
     if number is None and status < 0:
@@ -63,7 +63,7 @@ def attended(command: str) -> Iterator[None]:
     if number or status not in (0, 2):
         # A bar that was drawn has hidden the cursor.
         clean = "\r\x1b[K\x1b[?25h" if sys.stderr.isatty() else ""
-        with suppress(OSError):  # The terminal may be what is gone.
+        with suppress(OSError):  # The terminal may be gone.
             print(f"{clean}{how}; what was finished is kept; to go on: {command}", file=sys.stderr, flush=True)
     os._exit(128 + number if number else status)
 
@@ -87,17 +87,17 @@ def _interruptible() -> Iterator[None]:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
-def _outcome(child: int, asked: set[signal.Signals]) -> tuple[int | None, int]:
+def _outcome(child: int, forwarded: set[signal.Signals]) -> tuple[int | None, int]:
     """The signal that ends a child, if one does, and its exit status, negative where a signal did."""
     number, until = None, 0.0
     while True:
-        received = signal.sigtimedwait({*asked, signal.SIGCHLD}, 1)
+        received = signal.sigtimedwait({*forwarded, signal.SIGCHLD}, 1)
         status = dict(_ended()).get(child)
         if status is not None:
             return number if status else None, status
         if number is not None and time.monotonic() > until:
             return number, -signal.SIGKILL
-        if number is None and received and received.si_signo in asked:
+        if number is None and received and received.si_signo in forwarded:
             number, until = received.si_signo, time.monotonic() + _GRACE_SECONDS
             os.kill(child, _INTERRUPT)
 

@@ -41,8 +41,7 @@ _PORTS = (
 
 class RayCluster(NamedTuple):
     """How to reach a Ray cluster: the address for jobs, such as http://127.0.0.1:8265, host:port for `ray.init` (None:
-    it is remote), the token of its requests (None: as Ray's environment says), and the head's process id, if it is
-    ours."""
+    remote), the token of requests (None: as Ray's environment says), and the process id of a head of ours."""
 
     dashboard: str
     gcs: str | None = None
@@ -58,7 +57,7 @@ class RayCluster(NamedTuple):
         from ray.job_submission import JobSubmissionClient
 
         class Client(JobSubmissionClient):
-            """A client with a timeout, which Ray's own lacks."""
+            """A client with a timeout, which Ray's lacks."""
 
             def _do_request(self, *args: Any, **kwargs: Any) -> Any:
                 return super()._do_request(*args, timeout=_ANSWER_SECONDS, **kwargs)
@@ -109,7 +108,7 @@ def local_cluster(
     """
     if object_store_bytes is None and not count_gpus():
         object_store_bytes = SMALL_STORE
-    # Ray's own directory lets every user write, hence a private one around it. The names are short: Unix sockets below
+    # Ray's directory lets every user write, hence a private one around it. The names are short: Unix sockets below
     # TMPDIR have up to 78 characters more, of 107 allowed.
     private = Path(tempfile.mkdtemp(prefix="r"))
     ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
@@ -138,7 +137,7 @@ def local_cluster(
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                preexec_fn=end_with_parent,  # An orphaned job would write checkpoints beside the next one.
+                preexec_fn=end_with_parent,  # An orphaned job would write checkpoints where the next one does.
             )
         started.append(process)
         _wait(process, cluster, len(started), output)
@@ -186,8 +185,7 @@ _kept: ContextVar[_Kept | None] = ContextVar("kept", default=None)
 
 @contextmanager
 def kept_cluster() -> Iterator[None]:
-    """Inside, `running_cluster` keeps its local cluster for the next call with the same shape, except after an error,
-    which may be the cluster's."""
+    """Inside, `running_cluster` keeps its local cluster for the next call with the same shape, but after an error."""
     kept = _Kept()
     before = _kept.set(kept)
     try:
@@ -226,7 +224,7 @@ def joined_head_has_ended() -> bool:
 
 @contextmanager
 def connected(cluster: RayCluster) -> Iterator[None]:
-    """This process as a driver of the cluster, for actors of its own. ConnectionError when its head is gone."""
+    """This process as a driver of the cluster, for its actors. ConnectionError when its head is gone."""
     import ray
 
     global _joined
@@ -248,7 +246,7 @@ def prepare_process() -> str:
     bypass_proxies()
     # Without a token the job server runs what any user of this machine sends it.
     os.environ["RAY_AUTH_MODE"] = "token"
-    # Despite its name, Ray's only way to stay on loopback instead of the machine's own address.
+    # Despite its name, Ray's only way to stay on loopback instead of the machine's address.
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     os.environ.update(PATIENCE | dict(os.environ))
     return os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))

@@ -41,13 +41,13 @@ class ProcessLost(RuntimeError):
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the work may succeed when it is done again. What another error caused is judged by its cause."""
+    """Whether the work may succeed when it is done again. An error with a cause is judged by that."""
     while isinstance(error, _imported("ray.exceptions.RayTaskError")) and error.cause is not None:
-        error = error.cause  # What the task raised, however many tasks handed it on.
+        error = error.cause  # The task's error, however many tasks handed it on.
     if isinstance(error, ProcessLost):
         return error.__cause__ is None or is_transient(error.__cause__)
     if isinstance(error, _imported("ray.exceptions.RayActorError")):
-        return not error.actor_init_failed  # Else its own code raised something.
+        return not error.actor_init_failed  # Else its code raised something.
     if isinstance(error, _imported("mlflow.exceptions.MlflowException")):
         return error.error_code in _MLFLOW
     if isinstance(error, OSError) and error.errno in _ERRNO:
@@ -110,8 +110,7 @@ def as_asked_or_growing(first_wait: float, longest: float = LONGEST_WAIT) -> Cal
 
 
 def retry_after(response: Any) -> float | None:
-    """Seconds that a server asks to wait, in Retry-After (seconds or a date) or in the hub's RateLimit header, by any
-    client's response."""
+    """Seconds to wait that any client's response asks for, in Retry-After or in the hub's RateLimit header."""
     if response is None:
         return None
     given = response.headers.get("Retry-After", "").strip()

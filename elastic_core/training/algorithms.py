@@ -1,17 +1,14 @@
-"""Algorithms of training: how rollouts of a problem are made, and what advantage each token gets.
+"""Algorithms of training: how rollouts of a problem are made, and each token's advantage.
 
 - GRPO: one thought and one solution a rollout, under one budget; rewards are compared within a problem's rollouts.
 - AnytimeReasoner (Qi et al. 2025, "Optimizing anytime reasoning via budget relative policy optimization", 2505.13438):
-  a thought of at most t_S tokens is cut at budgets t_1 < ... < t_S, and answered several times from every cut. Its
-  worth is J = sum_j p_j score_j. Each segment is rewarded for the cuts that come after it, compared with the scores of
-  the thought's earlier cuts and of the problem's other thoughts. The advantages are those of the authors' code
-  (`verl/trainer/ppo/brpo.py` of sail-sg/AnytimeReasoner), which no deviation divides. Two things differ: a cut writes
-  think-end and nothing else, as `separate` does; and a thought that ended early is answered as often as a cut is,
-  theirs once more for every later cut.
+  a thought is cut at budgets t_1 < ... < t_S, and answered several times from every cut. Each segment is rewarded for
+  the cuts after it, J = sum_j p_j score_j, compared with the thought's earlier cuts and the problem's other thoughts
+  (`verl/trainer/ppo/brpo.py` of sail-sg/AnytimeReasoner). Differences: a cut writes think-end and nothing else; and a
+  thought that ended early is answered as often as a cut is, theirs once more for every later cut.
 - REO-RL in small (Gao et al. 2025, "How far are we from optimal reasoning efficiency?", arXiv 2506.07104): the same
   cuts, at budgets that grow exponentially, with one reward for the whole thought. Our choices, which its abstract
-  leaves open: a cut stands for the budgets up to it (`shares`, "width"), the whole thought has GRPO's advantage, and
-  answers have anytime training's.
+  leaves open: the weights (`shares`, "width"), GRPO's advantage for the thought, and anytime training's for answers.
 """
 
 import asyncio
@@ -89,9 +86,8 @@ def shares(weighting: Weighting | Sequence[float], cuts: Sequence[int]) -> tuple
     """The weight p_j of each cut; their sum is 1.
 
     "uniform" and "linear" (p_j proportional to t_j) are AnytimeReasoner's. "log-uniform" makes the sum of p_j score_j
-    the mean of accuracy over log t between the first cut and the last, by the trapezoid rule, and "width" the mean over
-    t from 0 to the last, where each cut stands for the budgets up to it. A list of weights is normalised; ValueError
-    unless it has one for each cut.
+    the mean of accuracy over log t between the first cut and the last, "width" the mean over t from 0 to the last,
+    where each cut stands for the budgets up to it. ValueError for a list without a weight for each cut.
     """
     if not isinstance(weighting, str):
         given = [float(weight) for weight in weighting]
@@ -124,8 +120,8 @@ class Row:
 
 @dataclass(frozen=True)
 class _Solver:
-    """An engine that draws answer `number` to every question once. After the thought's own end all cuts ask the same
-    question, and get the same answer."""
+    """An engine that samples answer `number` to every question once: after the thought's end all cuts share one
+    answer."""
 
     engine: Engine
     number: int
@@ -152,7 +148,7 @@ async def think_and_answer(
     async def answers(think: int) -> Sequence[Trajectory]:
         return await asyncio.gather(*(answer(think, number) for number in range(cuts.answers)))
 
-    # The memo answers in the order of requests: the whole thought is drawn first.
+    # The memo answers in the order of requests: the longest thought is sampled first.
     return (await asyncio.gather(*map(answers, reversed(cuts.at))))[::-1]
 
 
@@ -170,7 +166,7 @@ def group_advantages(
 
     on every token of rollout i that is trained on, 0 on others.
 
-    verl's own "grpo" takes mean and deviation in single precision. There the mean of equal fractional rewards, like
+    verl's "grpo" takes mean and deviation in single precision. There the mean of equal fractional rewards, like
     those of L1's responses that are all cut, is off by 1e-7, and divided by 1e-6. In double precision it is exact, so a
     group without variance has advantage 0.
 
@@ -182,7 +178,7 @@ def group_advantages(
             2501.03262; DLER, 2510.15110).
 
     Returns:
-        Advantages and returns, (rollouts, tokens), the same: there is no critic.
+        Advantages and returns, (rollouts, tokens), the same, without a critic.
     """
     import torch
 
@@ -208,7 +204,7 @@ def whitened(advantages: "torch.Tensor", mask: "torch.Tensor") -> "torch.Tensor"
 
 
 def cut_advantages(scores: np.ndarray, weights: Sequence[float], credit: Credit) -> np.ndarray:
-    """Of segment s = 0..S-1, the tokens between cut s-1 and cut s: a return R less its expectation V.
+    """Advantages of segments s = 0..S-1, the tokens between cut s-1 and cut s: a return R less its expectation V.
 
         A(s) = (R(s) - V(s)) / D(s)                                                             (1)
         R(s) = sum_{j >= from(s)} p_j score_j                                                   (2)
@@ -264,7 +260,7 @@ def rows(
     of_thoughts, of_answers = cut_advantages(scores.mean(axis=2), cuts.weights, credit), answer_advantages(scores)
     found: list[list[Row]] = []
     for number, answered in enumerate(thoughts):
-        # What the model sampled of the thought; token i is of the first segment whose cut is behind it.
+        # Sampled tokens of the thought; token i is of the segment before the next cut.
         whole = answered[-1][0]
         end = whole.think_tokens  # The policy does not choose the forced think-ends that come after it.
         segments = np.searchsorted(cuts.at, np.arange(end), side="right")
@@ -281,7 +277,7 @@ def rows(
 
 
 def num_distinct(answered: Answered) -> int:
-    """How many cuts have answers of their own: up to the first one at or after the thought's own end."""
+    """Number of cuts with separate answers: up to the first one at or after the thought's end."""
     starts = [trajectories[0].response_ids[: trajectories[0].solution_start] for trajectories in answered]
     return 1 + sum(a != b for a, b in pairwise(starts))
 

@@ -71,7 +71,7 @@ def validation_of(checkpoint: Path) -> Validation | None:
 
 
 def is_finished(out_dir: Path, steps: int, max_generated_tokens: int | None = None) -> bool:
-    """Whether the run in `out_dir` reached `steps`, or so many generated tokens before."""
+    """Whether the run in `out_dir` reached `steps`, or `max_generated_tokens` before."""
     if (checkpoint_steps(out_dir) or [0])[-1] >= steps:
         return True
     return max_generated_tokens is not None and generated_tokens(out_dir) >= max_generated_tokens
@@ -90,7 +90,7 @@ def note_generated(saving: Path, step: int, tokens: int) -> None:
 
 
 def recover(out_dir: Path) -> None:
-    """Make what a killed run left ready to resume from: drop what was being saved, and name the newest checkpoint.
+    """Make a killed run ready to resume: drop a half-saved checkpoint, and name the newest checkpoint.
     Raises UserError when that would not bring the position in the data back, or the disk is full."""
     for leftover in (out_dir / _SAVING, *out_dir.glob(f"{_DELETED}*")):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -125,7 +125,7 @@ def require_processes(out_dir: Path, number: int) -> None:
 
 @contextmanager
 def enough_room(out_dir: Path, step: int) -> Iterator[None]:
-    """Raises UserError when the disk is too full for what is written inside, for the checkpoint of `step`."""
+    """Raises UserError when a write inside finds the disk full, for the checkpoint of `step`."""
     try:
         yield
     except Exception as error:
@@ -152,8 +152,7 @@ def saving(out_dir: Path, step: int) -> Iterator[Path]:
 
 
 def commit(out_dir: Path, step: int, validation: Validation | None, keep: int) -> None:
-    """Turn what was saved at `step` into the newest checkpoint; of the older ones `keep` - 1 stay, and the best.
-    UserError as `enough_room`."""
+    """Make what was saved at `step` the newest checkpoint; keep `keep`, and the best. UserError as `enough_room`."""
     saved, checkpoint = _folder(out_dir / _SAVING, step), _folder(out_dir, step)
     with enough_room(out_dir, step):
         if validation is not None:

@@ -1,4 +1,4 @@
-"""verl 0.9.1 without an accelerator: the CPU as a platform, beside its CUDA, NPU and ROCm; FSDP and vLLM on it.
+"""verl 0.9.1 without an accelerator: the CPU as a platform, like its CUDA, NPU and ROCm; FSDP and vLLM on it.
 
 vLLM and verl's engines are imported inside functions: every process that imports verl loads this, few of them use one.
 """
@@ -90,7 +90,7 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 
 
 def _give_memory_back(*args: Any) -> None:
-    """As CUDA's `empty_cache` does: verl asks for it once a step, and KEPT_MEMORY else keeps what passes of other sizes
+    """Do as CUDA's `empty_cache`: verl calls it once a step, and KEPT_MEMORY else keeps what passes of other sizes
     have left in pieces, more with every step."""
     ctypes.CDLL(None).malloc_trim(0)
 
@@ -132,7 +132,7 @@ class CpuPlatform(PlatformBase):
     set_device = synchronize = empty_cache = set_allocator_settings = _nothing
     profiler_start = profiler_stop = cudart = _nothing
     is_available = _always(True)
-    # Never found by verl's own detection, which runs in processes without a GPU on GPU clusters too.
+    # Never found by verl's detection, which runs in processes without a GPU on GPU clusters too.
     is_platform_available = _always(False)
     # verl calls model.to(device=...) with this; an index would mean an accelerator.
     current_device = _always(_CPU)

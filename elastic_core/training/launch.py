@@ -23,6 +23,7 @@ from elastic_core.engines.parameters import SAMPLER_THREADS, engine_environment
 from elastic_core.errors import UserError
 from elastic_core.models.files import is_large
 from elastic_core.system.fingerprint import hash_value
+from elastic_core.system.imported import DIRECTORY
 from elastic_core.system.ray_cluster import RayCluster
 from elastic_core.system.retry import ProcessLost, wait_until
 from elastic_core.training.requirements import check_nodes, required_resources
@@ -37,7 +38,7 @@ _UNFINISHED = ("PENDING", "RUNNING")
 _SUPERVISOR_GONE = {f"JOB_SUPERVISOR_ACTOR_{end}" for end in ("DIED", "START_FAILURE", "UNKNOWN_FAILURE")}
 PRIVATE = "elastic.variables"
 """Key of a job's metadata: variables, as JSON."""
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 REFUSED, LOST = "error: ", "lost: "
 """How the log's last line begins when the user can mend the error, and when a process, node or connection of the
 training went away: then the same job may succeed."""
@@ -78,8 +79,9 @@ def job_id(prefix: str, attempt: int) -> str:
 
 
 def job_environment(config: "DictConfig") -> dict[str, str]:
-    """Environment variables the job needs besides MLflow's."""
+    """Environment variables the job needs in addition to MLflow's."""
     environment = {"RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "1"}
+    environment[DIRECTORY] = os.environ.get(DIRECTORY, str(Path.cwd()))
     environment |= engine_environment(config.trainer.device)
     if config.elastic.strategy == "separate_native":
         environment |= installed_runner(config.trainer.device).environment
@@ -119,7 +121,7 @@ def submit(
 
     client = cluster.client()
     prefix = job_prefix(config)
-    # Jobs that were not submitted, such as this process's own driver, have no id.
+    # Jobs that were not submitted, such as this process's driver, have no id.
     jobs = [job for job in client.list_jobs() if (job.submission_id or "").startswith(prefix)]
     for job in jobs:
         if job.status in _UNFINISHED:
@@ -136,8 +138,7 @@ def submit(
 
 
 def private_variables() -> dict[str, str]:
-    """The `private` of `submit`, read in a job's first process: Ray hands metadata over in the environment, which only
-    the same user may read."""
+    """The `private` of `submit`, read in a job's first process: Ray hands it over in the user's own environment."""
     job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}"))
     return dict(json.loads(job.get("metadata", {}).get(PRIVATE, "{}")))
 
@@ -152,9 +153,9 @@ def follow(
     deadlines: Deadlines = Deadlines(),  # noqa: B008
 ) -> None:
     """Return when the job has succeeded, after calling `on_line` with every line of its log and `on_step` with the
-    number of every finished step. The log goes to `log_file`; earlier attempts' stay beside it as train.1.log, ….
+    number of every finished step. The log goes to `log_file`; earlier attempts' stay as train.1.log, ….
 
-    Interrupted (Ctrl-C, or Prefect cancels the flow run), it stops the job. Killed, or after any error of its own, the
+    Interrupted (Ctrl-C, or Prefect cancels the flow run), it stops the job. Killed, or after another error here, the
     job goes on, and `submit` finds it.
 
     Raises:
@@ -245,7 +246,7 @@ async def _follow(
                     f"job {job} ({status}) waited {seconds:g} s for {waited}; stopped (train.{setting} sets how long "
                     f"it may take). The end of its log:\n{log.tail()}"
                 )
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
         # The rest of the log arrives after the end of the job.
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(reader), 10)
@@ -280,7 +281,7 @@ async def _read(client: "JobSubmissionClient", job: str, log: _Log) -> None:
         with suppress(OSError, RuntimeError):
             if await asyncio.to_thread(_status, client, job) not in _UNFINISHED:
                 return
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 async def _chunks(client: "JobSubmissionClient", job: str) -> AsyncIterator[str]:

@@ -1,10 +1,8 @@
-"""Micro-batches that are padded: verl's dynamic batches, cut by what a forward pass holds.
+"""Micro-batches that are padded: verl's dynamic batches, cut by the size of a forward pass.
 
-verl 0.9.1 cuts a mini-batch so that the sequences of a micro-batch sum up to `max_token_len` tokens at most, and mixes
-long and short ones to balance their work. Unless padding is removed, which takes flash-attention, the forward pass then
-holds rows × longest tokens: several times the limit. Here rows of similar length share a micro-batch, so that little is
-padded, and it is the padded size that stays within the limit. Losses are sums over the whole mini-batch's token count,
-so no gradient depends on the cut, unless a training is `as_published`.
+verl 0.9.1 cuts a mini-batch by the sum of its tokens and mixes long and short rows; padded, the forward pass holds rows
+× longest tokens, several times the limit. Here rows of similar length share a micro-batch, whose padded size stays
+within the limit. Losses are sums over the mini-batch, so no gradient depends on the cut (but `as_published`).
 """
 
 from collections.abc import Sequence
@@ -47,7 +45,7 @@ def split_to(batches: list[list[int]], lengths: Sequence[int], count: int) -> li
 def rearrange_micro_batches(
     batch: Any, max_token_len: int, dp_group: Any = None, same_micro_num_in_dp: bool = True, **more: Any
 ) -> tuple[list[Any], list[list[int]]]:
-    """Micro-batches of at most `max_token_len` tokens, padding included, and the rows of each; verl's own where padding
+    """Micro-batches of at most `max_token_len` tokens, padding included, and the rows of each; verl's where padding
     is removed. Raises ValueError when a sequence is longer than a micro-batch may be.
 
     With MEAN_OF_EACH the loss is a sum of means, each over the tokens that are trained on in one micro-batch of the

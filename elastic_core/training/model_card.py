@@ -1,5 +1,4 @@
-"""The model card of an exported checkpoint: what it is, how it was trained, what was measured of it and at which
-budgets, what that does not tell, and whose licence holds."""
+"""The model card of an exported checkpoint: training, measurements with their budgets and limits, and licence."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ _ALGORITHMS = {
 
 
 class TrainingRecord(TypedDict):
-    """Where a checkpoint comes from."""
+    """Origin of a checkpoint."""
 
     preset: str
     checkpoint: str  # "last" or "best"
@@ -30,7 +29,7 @@ class TrainingRecord(TypedDict):
     accuracy: float | None  # avg@`samples` on the validation sets at that step, in [0, 1]; None without validation
     samples: int | None
     base: str
-    licence: str | None  # what the base's card names
+    licence: str | None  # named by the base's card
     train: dict[str, Any]  # `GrpoParameters`
     data: dict[str, str]  # hashes of the training and validation files
     data_manifest: str  # path of the manifest of the built data
@@ -38,14 +37,14 @@ class TrainingRecord(TypedDict):
 
 
 def write(model: Path, record: TrainingRecord) -> None:
-    """Put the record and a card without measurements beside the weights."""
+    """Write the record and a card without measurements to the model's directory."""
     write_text(model / RECORD, json.dumps(record, indent=2) + "\n")
     write_card(model, [])
 
 
 def write_card(model: Path, cells: Sequence[Mapping[str, Any]]) -> Path:
     """The card of an exported model, with its cells of `reports.summary`; without any it says that there are none. With
-    the effort levels that lie beside the model, where there are any. A card that would be the same is left alone."""
+    the effort levels in the model's directory, where there are any. A card that would be the same is left alone."""
     record: TrainingRecord = json.loads((model / RECORD).read_text())
     levels = read_levels(model / LEVELS) if (model / LEVELS).exists() else None
     card, text = model / CARD, render(record, cells, levels)
@@ -55,7 +54,7 @@ def write_card(model: Path, cells: Sequence[Mapping[str, Any]]) -> Path:
 
 
 def render(record: TrainingRecord, cells: Sequence[Mapping[str, Any]], levels: Levels | None = None) -> str:
-    """The card's text, from `model_card.md.j2`; what its head says of the cells, the hub shows beside the model."""
+    """The card's text, from `model_card.md.j2`; the hub shows the cells of its head on the model's page."""
     from huggingface_hub import EvalResult, ModelCardData
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -92,7 +91,7 @@ def render(record: TrainingRecord, cells: Sequence[Mapping[str, Any]], levels: L
         cells=cells,
         levels=levels,
         name=name,
-        algorithm=_ALGORITHMS[algorithm],
+        algorithm=_ALGORITHMS.get(algorithm, f"the advantages of {algorithm}"),
         head=head.to_yaml(),
         file=LEVELS,
     )

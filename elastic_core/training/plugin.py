@@ -1,13 +1,9 @@
 """verl's entry point into this package: the group `verl.plugins` names it, so every process that imports verl loads it.
 
-Everywhere it checks versions, has torch's stores and the transfer of weights out of other users' reach, and mends what
-neither a registry nor a subclass of verl 0.9.1 can change. With VERL_PLATFORM=cpu it also makes verl run without an
-accelerator (cpu.py). The platform is never guessed: a Ray actor without a GPU on a GPU cluster sees none either.
-
-Few of a training's ten processes use verl's engines, which take seconds to import: hooks change these once something
-else has imported them.
-
-verl logs a failing plugin at debug level and goes on; `require_plugin` in requirements.py makes that an error.
+It checks versions and has torch's stores and the transfer of weights out of other users' reach. It patches verl 0.9.1
+where neither a registry nor a subclass suffices, by hooks on modules that are slow to import. With VERL_PLATFORM=cpu,
+which is never guessed, verl runs without an accelerator (cpu.py). verl logs a failing plugin at debug level and goes
+on; `require_plugin` in requirements.py makes that an error.
 """
 
 import os
@@ -35,10 +31,10 @@ def _register_server(replica: Any) -> None:
 
 
 def _leave_output_layer_to_the_root(fsdp_utils: Any) -> None:
-    """verl 0.9.1 (its #7427): fsdp2 makes an untied lm_head a unit of its own, and the fused forward multiplies by its
+    """verl 0.9.1 (its #7427): fsdp2 makes an untied lm_head a separate unit, and the fused forward multiplies by its
     weight without calling it, so the weight is still sharded: "mixed torch.Tensor and DTensor". Gathering the weight by
     hand runs, with a wrong gradient on more than one rank. The root unit, which has it where embeddings are tied,
-    gathers it for the forward pass, and again for the backward pass, during which the whole weight and its gradient
+    gathers it for the forward pass, and again for the backward pass, during which the full weight and its gradient
     stay on the device: 2 × 1.6 GB for 14B in bfloat16."""
     select = fsdp_utils._select_fsdp2_wrap_targets
 
@@ -50,8 +46,7 @@ def _leave_output_layer_to_the_root(fsdp_utils: Any) -> None:
 
 
 def _export_adapters_merged(checkpoints: Any) -> None:
-    """verl 0.9.1 saves an adapted model in Hugging Face's format by PEFT's names, base and adapters apart, which no
-    engine loads."""
+    """verl 0.9.1 saves an adapted model by PEFT's names, base and adapters apart, which no engine loads."""
     from verl.utils.fsdp_utils import merged_lora_context, normalize_peft_param_name
 
     whole = checkpoints.get_fsdp_full_state_dict
@@ -81,7 +76,7 @@ def _record_configuration_as_artifact() -> None:
 
 
 def _import_less() -> None:
-    """Leave out what a training imports and never uses: vLLM, in verl 0.9.1's transport for Ascend and in its module
+    """Leave out imports that a training never uses: vLLM, in verl 0.9.1's transport for Ascend and in its module
     that says how vLLM sleeps; scikit-learn, in transformers for assisted generation."""
     import transformers.utils
 

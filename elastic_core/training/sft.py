@@ -1,11 +1,9 @@
-"""Warm start: supervised fine-tuning by verl's own SFT trainer, on rows of token ids.
+"""Warm start: supervised fine-tuning by verl's SFT trainer, on rows of token ids.
 
     python -m elastic_core.training.sft config.json
 
 reads a `WarmStart` as JSON, trains, and exports a Hugging Face checkpoint. Killed, the same command resumes from the
-last checkpoint (weights, optimiser, schedule, random state, position in the data); finished, it says so and does
-nothing. Several processes need `torchrun`; one process sets up its own group. VERL_PLATFORM and verl's plugins choose
-the platform.
+last checkpoint; finished, it says so and does nothing. Several processes need `torchrun`.
 """
 
 import json
@@ -117,8 +115,8 @@ class TokenRows:
 
 
 def train(config: WarmStart) -> None:
-    """Train or resume under an initialised process group, then export on rank 0. RuntimeError when steps are missing at
-    the end: nothing is exported."""
+    """Train or resume under an initialised process group, then export on rank 0; RuntimeError when steps are
+    missing."""
     import torch.distributed
     from verl.trainer import sft_trainer
 

@@ -59,37 +59,47 @@ class WarmStart(BaseModel):
 class SftParameters(BaseModel):
     """Defaults are those of ReasonFlux-F1 (ReasonFlux_F1/README.md: batch 1 × accumulation 2 × 8 GPUs, no packing)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    data: str = Field(
-        description="What to imitate: a data set of conversations (`elastic data list`), or a JSON, JSONL or parquet "
-        "file of one's own with the fields instruction, input and output, and system if need be."
-    )
-    chat_template: str = Field(
-        description='Form that questions and responses are put in: "own" is the template that comes with the initial '
-        "model; deepseekr1, qwen and miniature are written here and must be the initial model's own, for models whose "
-        "template drops thoughts."
-    )
-    epochs: int = Field(5, ge=1, description="Passes over the data.")
-    steps: int | None = Field(
-        None, ge=1, description="Optimiser steps, where they end before `epochs` do: part of a large data set."
-    )
-    cutoff: int = Field(16384, ge=8, description="Longest row in tokens; what is longer loses its end.")
-    batch_size: int = Field(16, ge=1, description="Rows per optimiser step, over all devices.")
-    learning_rate: float = Field(1e-5, gt=0, description="AdamW's; falls to 0 along a cosine.")
-    warmup_steps: int = Field(0, ge=0, description="Optimiser steps of linear warm-up.")
-    weight_decay: float = Field(0.0, ge=0, description="AdamW's.")
-    clip_grad: float = Field(1.0, gt=0, description="Largest gradient norm.")
-    precision: Literal["bf16", "fp32"] = Field("bf16", description="Of both passes; master weights are always fp32.")
-    seed: int = Field(0, ge=0, lt=2**31, description="Of the data order.")
-    save_every: int = Field(100, ge=1, description="Steps between checkpoints: what a crash can cost.")
-    device: Literal["gpu", "cpu"] = Field("gpu", description="What trains: of the machine that runs the flow.")
-    gpus: int = Field(8, ge=1, description="Accelerators; divides batch_size. On a CPU, processes.")
-    tokens_per_device: int = Field(16384, ge=8, description="Most tokens of a forward pass; no row is split.")
-    offload: bool = Field(False, description="Keep parameters and optimiser state in the host's memory.")
-    attention: Literal["sdpa", "flash_attention_2"] = Field(
-        "sdpa", description="Attention's kernel; flash_attention_2 must be installed."
-    )
+    data: str
+    """What to imitate: a data set of conversations (`elastic data list`), or a JSON, JSONL or parquet file of one's own
+    with the fields instruction, input and output, and system if need be."""
+    chat_template: str
+    """Form that questions and responses are put in: "own" is the template that comes with the initial model;
+    deepseekr1, qwen and miniature are written here and must be the initial model's own, for models whose template drops
+    thoughts."""
+    epochs: int = Field(5, ge=1)
+    """Passes over the data."""
+    steps: int | None = Field(None, ge=1)
+    """Optimiser steps, where they end before `epochs` do: part of a large data set."""
+    cutoff: int = Field(16384, ge=8)
+    """Longest row in tokens; what is longer loses its end."""
+    batch_size: int = Field(16, ge=1)
+    """Rows per optimiser step, over all devices."""
+    learning_rate: float = Field(1e-5, gt=0)
+    """AdamW's; falls to 0 along a cosine."""
+    warmup_steps: int = Field(0, ge=0)
+    """Optimiser steps of linear warm-up."""
+    weight_decay: float = Field(0.0, ge=0)
+    """AdamW's."""
+    clip_grad: float = Field(1.0, gt=0)
+    """Largest gradient norm."""
+    precision: Literal["bf16", "fp32"] = "bf16"
+    """Number format of both passes; master weights are always fp32."""
+    seed: int = Field(0, ge=0, lt=2**31)
+    """Seed of the data order."""
+    save_every: int = Field(100, ge=1)
+    """Steps between checkpoints: what a crash can cost."""
+    device: Literal["gpu", "cpu"] = "gpu"
+    """What trains: of the machine that runs the flow."""
+    gpus: int = Field(8, ge=1)
+    """Accelerators; divides batch_size. On a CPU, processes."""
+    tokens_per_device: int = Field(16384, ge=8)
+    """Most tokens of a forward pass; no row is split."""
+    offload: bool = False
+    """Keep parameters and optimiser state in the host's memory."""
+    attention: Literal["sdpa", "flash_attention_2"] = "sdpa"
+    """Attention's kernel; flash_attention_2 must be installed."""
 
     @field_validator("chat_template")
     @classmethod

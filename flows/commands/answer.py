@@ -25,8 +25,7 @@ from elastic_core.engines.vllm import VllmEngine
 from elastic_core.errors import UserError, first_line
 from elastic_core.models.marks import Marks
 from elastic_core.models.special_tokens import Markers, chat_prompt, load_markers
-from elastic_core.rewards import Grade, GradingFailed, grade
-from elastic_core.rewards.reading import answer_reader
+from elastic_core.rewards import Grade, GradingFailed, answer_reader, grade
 from elastic_core.rewards.response import response_text
 from elastic_core.seeds import sample_seed
 from elastic_core.strategies import STRATEGIES, Completion, Generate, Sampling, Strategy

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -134,11 +135,25 @@ def fetch(names: tuple[str, ...], mirror: Path | None) -> None:
     help="A benchmark, problems to train on, or rationales to fine-tune on (warm_start.sft.data=NAME).",
 )
 @click.option("--prompt", default="boxed-v1", help="Prompt template.")
+@click.option(
+    "--map",
+    "function",
+    metavar="MODULE:FUNCTION",
+    help="Your function that makes a row with these fields of each row of FILE, or None to leave it out.",
+)
+@click.option("--grader", default="math", metavar="MODULE:FUNCTION", help="Your grader, in place of mathematics.")
 @click.option("--leave-out", is_flag=True, help="Leave out rows that would be refused for their answer.")
 @click.option("--model", metavar="MODEL", help="Show prompts in its chat template: a directory, or OWNER/NAME.")
 @click.option("--preset", help=f"Show prompts in the chat template of its model. {PRESET_FORMS}")
 def add(
-    file: Path, name: str | None, purpose: Any, leave_out: bool, model: str | None, preset: str | None, **fields: Any
+    file: Path,
+    name: str | None,
+    purpose: Any,
+    function: str | None,
+    leave_out: bool,
+    model: str | None,
+    preset: str | None,
+    **fields: Any,
 ) -> None:
     """Add your own FILE of problems as a data set.
 
@@ -147,20 +162,27 @@ def add(
     Every answer is graded against itself, and a file is refused if the grader does not accept one of them. Then it is a
     data set like every other: `elastic data show NAME`, --set data.benchmarks='["NAME"]'.
     """
-    from elastic_core.data.user_dataset import UserDataset, describe
+    from elastic_core.data.user_dataset import UserDataset, describe, mapped
 
     if model is not None and preset is not None:
         raise UserError("--model and --preset both name a chat template; give one of them")
     path, sha256 = describe(file)
-    entry = UserDataset(
-        name or re.split(r"\.\w+(?:\.(?:gz|bz2|zst))?$", file.name.lower())[0].replace("_", "-").replace(" ", "-"),
-        path,
-        sha256,
-        split="evaluation" if purpose == "evaluation" else "train",
-        form="conversations" if purpose == "sft" else "problems",
-        **fields,
-    )
-    click.echo(record(entry, leave_out=leave_out, tokenizer=_model_tokenizer(model, preset)))
+    name = name or re.split(r"\.\w+(?:\.(?:gz|bz2|zst))?$", file.name.lower())[0].replace("_", "-").replace(" ", "-")
+    with TemporaryDirectory() as directory:
+        origin = path
+        if function is not None:
+            mapped(file, function, made := Path(directory, f"{name}.jsonl"))
+            path, sha256 = describe(made)
+        entry = UserDataset(
+            name,
+            path,
+            sha256,
+            split="evaluation" if purpose == "evaluation" else "train",
+            form="conversations" if purpose == "sft" else "problems",
+            origin=origin,
+            **fields,
+        )
+        click.echo(record(entry, leave_out=leave_out, tokenizer=_model_tokenizer(model, preset)))
 
 
 def record(entry: UserDataset, *, leave_out: bool, tokenizer: Path | None) -> str:
@@ -179,7 +201,7 @@ def record(entry: UserDataset, *, leave_out: bool, tokenizer: Path | None) -> st
         raise UserError(f'"{entry.name}" is a data set of the registry; give another --name')
     entry = user_dataset.checked(entry)
     solved = list(clean(replace(entry, form="problems")))
-    num, wrong = sum(rows.height for rows in solved), user_dataset.ungraded(solved)
+    num, wrong = sum(rows.height for rows in solved), user_dataset.ungraded(solved) if entry.grader == "math" else []
     kind = "line" if format_of(Path(entry.file)) == ".jsonl" else "row"
     named = [f"{kind} {row} {answer}" for row, answer in wrong[:_LISTED]]
     listed = ", ".join([*named, *(["…"] if len(wrong) > _LISTED else [])])
@@ -197,6 +219,7 @@ def record(entry: UserDataset, *, leave_out: bool, tokenizer: Path | None) -> st
     recorded = user_dataset.add(entry, records)
     left_out = f", {len(wrong)} left out ({listed})" if wrong else ""
     what = "graded against themselves" if entry.form == "problems" else "to fine-tune on, their answers graded"
+    what = what if entry.grader == "math" else f"graded by {entry.grader}"
     if entry.form == "conversations":
         following = f"elastic run warm-start --preset P --set warm_start.sft.data={entry.name}"
     else:

@@ -21,7 +21,7 @@ from elastic_core.engines.endpoint import EndpointParameters, parse_address
 from elastic_core.engines.http import http_pool
 from elastic_core.miniature.problems import generate
 from elastic_core.models.special_tokens import chat_prompt, load_markers
-from elastic_core.rewards.reading import answer_reader
+from elastic_core.rewards import answer_reader
 from elastic_core.serving.levels import LEVELS, read_levels
 from elastic_core.strategies import STRATEGIES, Sampling
 from elastic_core.trajectory import Trajectory

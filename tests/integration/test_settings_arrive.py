@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 import elastic_core
 from elastic_core.training.algorithms import shares
-from elastic_core.training.grpo.parameters import DEADLINES, DEFAULT_ANSWERS, GrpoParameters
+from elastic_core.training.grpo.parameters import DEADLINES, GrpoParameters, Verl
 from elastic_core.training.sft import compose_config
 from elastic_core.training.sft_parameters import SftParameters, WarmStart
 from flows import presets
@@ -101,17 +101,80 @@ FORCED_END = Arrival(
 STEPS = Arrival(
     "trainer.total_training_steps", same("updated_steps"), TRAINER, "self.config.trainer.total_training_steps"
 )
-GRPO: dict[str, list[Arrival]] = {
-    "algorithm": [
-        CREDIT,
-        ESTIMATOR,
-    ],
+READ: tuple[tuple[str, str, str], ...] = (
+    (f"{ACTOR}.loss_agg_mode", LOSS, "loss_agg_mode = config.loss_agg_mode"),
+    (f"{ACTOR}.policy_loss.loss_mode", LOSS, 'config.policy_loss.get("loss_mode"'),
+    (
+        "elastic.max_generated_tokens",
+        "elastic_core/training/grpo/trainer.py",
+        "self.config.elastic.max_generated_tokens",
+    ),
+    ("elastic.budget", LOOP, "settings.budget"),
+    ("elastic.mask_truncated_samples", LOOP, "settings.mask_truncated_samples"),
+    ("elastic.as_published", LOOP, "settings.as_published"),
+    (
+        "elastic.as_published",
+        "elastic_core/training/grpo/trainer.py",
+        "batch.extra_info[MEAN_OF_EACH] = bool(self.config.elastic.as_published)",
+    ),
+    ("data.train_batch_size", TRAINER, "self.config.data.train_batch_size"),
+    (
+        f"{ACTOR}.ppo_mini_batch_size",
+        TRAINER,
+        "ppo_mini_batch_size = self.config.actor_rollout_ref.actor.ppo_mini_batch_size",
+    ),
+    (f"{ACTOR}.optim.lr", OPTIMIZER, '"lr": config.lr'),
+    (f"{ACTOR}.optim.weight_decay", OPTIMIZER, '"weight_decay": config.weight_decay'),
+    (f"{ACTOR}.optim.clip_grad", ENGINE, "max_norm=self.optimizer_config.clip_grad"),
+    (f"{ACTOR}.kl_loss_coef", LOSS, "kl_loss * config.kl_loss_coef"),
+    (f"{ACTOR}.entropy_coeff", LOSS, "entropy_coeff = config.entropy_coeff"),
+    (f"{ROLLOUT}.temperature", "verl/trainer/ppo/v1/agent_loop_tq.py", "temperature=config.temperature"),
+    (f"{ROLLOUT}.temperature", TRAINER, '"temperature": self.config.actor_rollout_ref.rollout.temperature'),
+    ("algorithm.rollout_correction.bypass_mode", TRAINER, 'rollout_corr_config.get("bypass_mode", False)'),
+    ("data.max_prompt_length", "verl/utils/dataset/rl_dataset.py", 'config.get("max_prompt_length"'),
+    ("trainer.save_freq", TRAINER, "self.config.trainer.save_freq"),
+    ("elastic.keep_checkpoints", "elastic_core/training/grpo/trainer.py", "self.config.elastic.keep_checkpoints"),
+    (f"{ROLLOUT}.val_kwargs.n", TRAINER, "self.config.actor_rollout_ref.rollout.val_kwargs.n"),
+    (f"{ROLLOUT}.val_kwargs.temperature", "verl/trainer/ppo/v1/agent_loop_tq.py", "config.val_kwargs.temperature"),
+    (f"{ROLLOUT}.val_kwargs.top_p", "verl/trainer/ppo/v1/agent_loop_tq.py", "config.val_kwargs.top_p"),
+    ("data.seed", "verl/trainer/ppo/utils.py", 'data_config.get("seed")'),
+    ("elastic.seed", LOOP, "settings.seed"),
+    (f"{ROLLOUT}.seed", SERVER, "self.replica_rank + self.config.seed"),
+    ("elastic.rollout_seeds", LOOP, 'settings.rollout_seeds == "request"'),
+    ("trainer.nnodes", TRAINER, "config.trainer.nnodes"),
+    ("trainer.n_gpus_per_node", TRAINER, "[config.trainer.n_gpus_per_node]"),
+    (f"{ROLLOUT}.tensor_model_parallel_size", SERVER, "self.config.tensor_model_parallel_size"),
+    (f"{ROLLOUT}.max_num_seqs", SERVER, '"max_num_seqs": self.config.max_num_seqs'),
+    (f"{ROLLOUT}.gpu_memory_utilization", SERVER, '"gpu_memory_utilization": self.config.gpu_memory_utilization'),
+    (
+        f"{ACTOR}.ppo_max_token_len_per_gpu",
+        WORKERS,
+        "max_token_len_per_gpu = self.config.actor.ppo_max_token_len_per_gpu",
+    ),
+    (f"{ACTOR}.fsdp_config.param_offload", ENGINE, "self.engine_config.param_offload"),
+    (f"{ACTOR}.fsdp_config.optimizer_offload", ENGINE, "self.engine_config.optimizer_offload"),
+    (
+        f"{ROLLOUT}.agent.num_workers",
+        "verl/experimental/agent_loop/agent_loop.py",
+        "self.rollout_config.agent.num_workers",
+    ),
+    (
+        "actor_rollout_ref.model.override_config.attn_implementation",
+        "verl/workers/config/model.py",
+        'self.override_config.get("attn_implementation"',
+    ),
+    (
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units",
+        "elastic_core/training/requirements.py",
+        "config.transfer_queue.backend.SimpleStorage.num_data_storage_units",
+    ),
+)
+"""Keys that settings are passed on to, as their fields declare, with the file and the line that reads each."""
+OTHERS: dict[str, list[Arrival]] = {
+    "algorithm": [CREDIT, ESTIMATOR],
     "credit": [CREDIT],
     "own_baseline": [CREDIT],
-    "norm_adv_by_std": [
-        CREDIT,
-        ESTIMATOR,
-    ],
+    "norm_adv_by_std": [CREDIT, ESTIMATOR],
     "filter_groups": [
         FILTER,
         Arrival("algorithm.filter_groups.enable", same("filter_groups"), TRAINER, 'filter_groups.get("enable", False)'),
@@ -133,16 +196,12 @@ GRPO: dict[str, list[Arrival]] = {
         )
     ],
     "loss_agg_mode": [
-        Arrival(f"{ACTOR}.loss_agg_mode", same("loss_agg_mode"), LOSS, "loss_agg_mode = config.loss_agg_mode"),
         Arrival(
             f"{ACTOR}.loss_scale_factor",
             lambda p: p.response_tokens if p.loss_agg_mode == "seq-mean-token-sum-norm" else None,
             LOSS,
             "config.loss_scale_factor",
-        ),
-    ],
-    "loss_mode": [
-        Arrival(f"{ACTOR}.policy_loss.loss_mode", same("loss_mode"), LOSS, 'config.policy_loss.get("loss_mode"')
+        )
     ],
     "rollout_dtype": [
         Arrival(
@@ -181,17 +240,7 @@ GRPO: dict[str, list[Arrival]] = {
             "settings.cuts.weights",
         )
     ],
-    "answers": [
-        Arrival("elastic.cuts.answers", if_cut(lambda p: p.answers or DEFAULT_ANSWERS), LOOP, "settings.cuts.answers")
-    ],
-    "max_generated_tokens": [
-        Arrival(
-            "elastic.max_generated_tokens",
-            same("max_generated_tokens"),
-            "elastic_core/training/grpo/trainer.py",
-            "self.config.elastic.max_generated_tokens",
-        )
-    ],
+    "answers": [Arrival("elastic.cuts.answers", if_cut(lambda p: p.answers or 4), LOOP, "settings.cuts.answers")],
     "strategy": [STRATEGY],
     "one_pass": [
         STRATEGY,
@@ -203,7 +252,6 @@ GRPO: dict[str, list[Arrival]] = {
         ),
     ],
     "budget": [
-        Arrival("elastic.budget", same("budget"), LOOP, "settings.budget"),
         Arrival(f"{ROLLOUT}.response_length", same("response_tokens"), LOOP, "self.rollout_config.response_length"),
         Arrival(
             f"{ROLLOUT}.max_model_len", same("context_tokens"), SERVER, '"max_model_len": self.config.max_model_len'
@@ -211,31 +259,15 @@ GRPO: dict[str, list[Arrival]] = {
     ],
     "reward": [Arrival("elastic.reward", same("reward_name"), LOOP, "settings.reward")],
     "l1": [Arrival("elastic.l1", lambda p: p.l1 and p.l1.model_dump(), LOOP, "settings.l1")],
-    "mask_truncated_samples": [
-        Arrival(
-            "elastic.mask_truncated_samples",
-            same("mask_truncated_samples"),
-            LOOP,
-            "settings.mask_truncated_samples",
-        )
-    ],
     "train_on_forced_end": [FORCED_END],
     "as_published": [
         FORCED_END,
         STEPS,
-        Arrival("elastic.as_published", same("as_published"), LOOP, "settings.as_published"),
-        Arrival(
-            "elastic.as_published",
-            same("as_published"),
-            "elastic_core/training/grpo/trainer.py",
-            "batch.extra_info[MEAN_OF_EACH] = bool(self.config.elastic.as_published)",
-        ),
         Arrival(
             f"{ACTOR}.clip_ratio_c", lambda p: NO_BOUND if p.as_published else 3.0, CORE, "clip_ratio_c = config.get("
         ),
     ],
     "steps": [STEPS],
-    "batch_size": [Arrival("data.train_batch_size", same("batch_size"), TRAINER, "self.config.data.train_batch_size")],
     "group_size": [
         Arrival(
             f"{ROLLOUT}.n",
@@ -245,15 +277,6 @@ GRPO: dict[str, list[Arrival]] = {
         ),
         Arrival("elastic.cuts.thoughts", if_cut(lambda p: p.group_size), LOOP, "self.config.elastic.cuts.thoughts"),
     ],
-    "mini_batch_size": [
-        Arrival(
-            f"{ACTOR}.ppo_mini_batch_size",
-            same("mini_batch_size"),
-            TRAINER,
-            "ppo_mini_batch_size = self.config.actor_rollout_ref.actor.ppo_mini_batch_size",
-        )
-    ],
-    "learning_rate": [Arrival(f"{ACTOR}.optim.lr", same("learning_rate"), OPTIMIZER, '"lr": config.lr')],
     "warmup_steps": [
         Arrival(
             f"{ACTOR}.optim.lr_warmup_steps",
@@ -262,64 +285,15 @@ GRPO: dict[str, list[Arrival]] = {
             "optim_config.lr_warmup_steps",
         )
     ],
-    "weight_decay": [
-        Arrival(f"{ACTOR}.optim.weight_decay", same("weight_decay"), OPTIMIZER, '"weight_decay": config.weight_decay')
-    ],
-    "clip_grad": [
-        Arrival(f"{ACTOR}.optim.clip_grad", same("clip_grad"), ENGINE, "max_norm=self.optimizer_config.clip_grad")
-    ],
     "clip_low": [Arrival(f"{ACTOR}.clip_ratio_low", bound("clip_low"), CORE, "config.clip_ratio_low")],
     "clip_high": [Arrival(f"{ACTOR}.clip_ratio_high", bound("clip_high"), CORE, "config.clip_ratio_high")],
-    "kl_coefficient": [
-        Arrival(f"{ACTOR}.kl_loss_coef", same("kl_coefficient"), LOSS, "kl_loss * config.kl_loss_coef"),
-        Arrival(f"{ACTOR}.use_kl_loss", lambda p: p.kl_coefficient > 0, LOSS, "if config.use_kl_loss"),
-    ],
-    "entropy_coefficient": [
-        Arrival(f"{ACTOR}.entropy_coeff", same("entropy_coefficient"), LOSS, "entropy_coeff = config.entropy_coeff")
-    ],
-    "temperature": [
-        Arrival(
-            f"{ROLLOUT}.temperature",
-            same("temperature"),
-            "verl/trainer/ppo/v1/agent_loop_tq.py",
-            "temperature=config.temperature",
-        ),
-        Arrival(
-            f"{ROLLOUT}.temperature",
-            same("temperature"),
-            TRAINER,
-            '"temperature": self.config.actor_rollout_ref.rollout.temperature',
-        ),
-    ],
-    "reuse_rollout_logprobs": [
-        Arrival(
-            "algorithm.rollout_correction.bypass_mode",
-            same("reuse_rollout_logprobs"),
-            TRAINER,
-            'rollout_corr_config.get("bypass_mode", False)',
-        )
-    ],
+    "kl_coefficient": [Arrival(f"{ACTOR}.use_kl_loss", lambda p: p.kl_coefficient > 0, LOSS, "if config.use_kl_loss")],
     "prompt_tokens": [
-        Arrival(
-            "data.max_prompt_length",
-            same("prompt_tokens"),
-            "verl/utils/dataset/rl_dataset.py",
-            'config.get("max_prompt_length"',
-        ),
         Arrival(
             f"{ROLLOUT}.prompt_length",
             lambda p: p.context_tokens - p.response_tokens,
             LOOP,
             "self.rollout_config.prompt_length",
-        ),
-    ],
-    "save_every": [Arrival("trainer.save_freq", same("save_every"), TRAINER, "self.config.trainer.save_freq")],
-    "keep_checkpoints": [
-        Arrival(
-            "elastic.keep_checkpoints",
-            same("keep_checkpoints"),
-            "elastic_core/training/grpo/trainer.py",
-            "self.config.elastic.keep_checkpoints",
         )
     ],
     "validate_every": [
@@ -341,38 +315,6 @@ GRPO: dict[str, list[Arrival]] = {
             'self.config.data.get("val_max_samples"',
         )
     ],
-    "validation_samples": [
-        Arrival(
-            f"{ROLLOUT}.val_kwargs.n",
-            same("validation_samples"),
-            TRAINER,
-            "self.config.actor_rollout_ref.rollout.val_kwargs.n",
-        )
-    ],
-    "validation_temperature": [
-        Arrival(
-            f"{ROLLOUT}.val_kwargs.temperature",
-            same("validation_temperature"),
-            "verl/trainer/ppo/v1/agent_loop_tq.py",
-            "config.val_kwargs.temperature",
-        )
-    ],
-    "validation_top_p": [
-        Arrival(
-            f"{ROLLOUT}.val_kwargs.top_p",
-            same("validation_top_p"),
-            "verl/trainer/ppo/v1/agent_loop_tq.py",
-            "config.val_kwargs.top_p",
-        )
-    ],
-    "seed": [
-        Arrival("data.seed", same("seed"), "verl/trainer/ppo/utils.py", 'data_config.get("seed")'),
-        Arrival("elastic.seed", same("seed"), LOOP, "settings.seed"),
-        Arrival(f"{ROLLOUT}.seed", same("seed"), SERVER, "self.replica_rank + self.config.seed"),
-    ],
-    "rollout_seeds": [
-        Arrival("elastic.rollout_seeds", same("rollout_seeds"), LOOP, 'settings.rollout_seeds == "request"')
-    ],
     "device": [
         Arrival(
             "trainer.device",
@@ -382,39 +324,10 @@ GRPO: dict[str, list[Arrival]] = {
         )
     ],
     "nodes": [
-        Arrival("trainer.nnodes", same("nodes"), TRAINER, "config.trainer.nnodes"),
         Arrival(f"{ACTOR}.fsdp_config.fsdp_size", _sharded_within, ENGINE, "self.engine_config.fsdp_size"),
         Arrival(f"{REF}.fsdp_config.fsdp_size", _sharded_within, ENGINE, "self.engine_config.fsdp_size"),
     ],
-    "gpus_per_node": [
-        Arrival("trainer.n_gpus_per_node", same("gpus_per_node"), TRAINER, "[config.trainer.n_gpus_per_node]")
-    ],
-    "tensor_parallel": [
-        Arrival(
-            f"{ROLLOUT}.tensor_model_parallel_size",
-            same("tensor_parallel"),
-            SERVER,
-            "self.config.tensor_model_parallel_size",
-        )
-    ],
-    "max_sequences": [
-        Arrival(f"{ROLLOUT}.max_num_seqs", same("max_sequences"), SERVER, '"max_num_seqs": self.config.max_num_seqs')
-    ],
-    "memory_fraction": [
-        Arrival(
-            f"{ROLLOUT}.gpu_memory_utilization",
-            same("memory_fraction"),
-            SERVER,
-            '"gpu_memory_utilization": self.config.gpu_memory_utilization',
-        )
-    ],
     "tokens_per_device": [
-        Arrival(
-            f"{ACTOR}.ppo_max_token_len_per_gpu",
-            same("tokens_per_device"),
-            WORKERS,
-            "max_token_len_per_gpu = self.config.actor.ppo_max_token_len_per_gpu",
-        ),
         Arrival(
             f"{ROLLOUT}.log_prob_max_token_len_per_gpu",
             same("tokens_per_device"),
@@ -428,35 +341,24 @@ GRPO: dict[str, list[Arrival]] = {
             'self.config.ref.pop("log_prob_max_token_len_per_gpu"',
         ),
     ],
-    "offload": [
-        Arrival(f"{ACTOR}.fsdp_config.param_offload", same("offload"), ENGINE, "self.engine_config.param_offload"),
-        Arrival(
-            f"{ACTOR}.fsdp_config.optimizer_offload", same("offload"), ENGINE, "self.engine_config.optimizer_offload"
-        ),
-    ],
-    "rollout_workers": [
-        Arrival(
-            f"{ROLLOUT}.agent.num_workers",
-            same("rollout_workers"),
-            "verl/experimental/agent_loop/agent_loop.py",
-            "self.rollout_config.agent.num_workers",
-        )
-    ],
     "attention": [
-        Arrival(
-            "actor_rollout_ref.model.override_config.attn_implementation",
-            same("attention"),
-            "verl/workers/config/model.py",
-            'self.override_config.get("attn_implementation"',
-        ),
         Arrival(
             "actor_rollout_ref.model.use_remove_padding",
             lambda p: p.attention == "flash_attention_2",
             WORKERS,
             'self.model_config.get("use_remove_padding"',
-        ),
+        )
     ],
 }
+PASSED_ON = {
+    str(key).removeprefix("+"): name
+    for name, field in GrpoParameters.model_fields.items()
+    for key in field.metadata
+    if isinstance(key, Verl)
+}
+GRPO = {name: list(OTHERS.get(name, [])) for name in dict.fromkeys([*PASSED_ON.values(), *OTHERS])}
+for key, *line in READ:
+    GRPO[PASSED_ON[key]].append(Arrival(key, same(PASSED_ON[key]), *line))
 
 SFT_TRAINER = "verl/trainer/sft_trainer.py"
 SHARED = Arrival(
@@ -539,6 +441,7 @@ OURS = {"model", "train_file", "work_dir", "output_dir", "keep_order", "seed", "
 
 
 def test_no_setting_is_left_out() -> None:
+    assert {key for key, *_ in READ} == PASSED_ON.keys()
     assert set(GRPO) == set(GrpoParameters.model_fields) - DEADLINES - {"verl"}  # verl's own, in test_training_config
     assert set(SFT) == set(WarmStart.model_fields) - OURS
 

@@ -44,7 +44,7 @@ def send_first_weights(server):
     print("sent", flush=True)
 
 def train(victim):
-    requirements._SECONDS_BETWEEN_LOOKS = 60 if "rollouts" in victim else 0.5
+    requirements._POLL_SECONDS = 60 if "rollouts" in victim else 0.5
     worker, server = Worker.remote(), Server.remote()
     ray.get([worker.__ray_ready__.remote(), server.__ray_ready__.remote()])
     if victim == "receiver of weights":

@@ -16,8 +16,8 @@ from huggingface_hub import constants
 
 from elastic_core.data import download
 from elastic_core.data.dataset import Dataset, Generated, GitHub, Hub, Local, Source, SourceFile
+from elastic_core.data.download import Entry, Pin, read_pins
 from elastic_core.data.fetch import Fetched, bytes_present, fetch, located
-from elastic_core.data.pins import Entry, Pin, read_pins
 from elastic_core.data.registry import REGISTRY
 from elastic_core.errors import UserError
 from elastic_core.system.files import exclusive

@@ -1,5 +1,6 @@
 """Data sets are built one by one: a change builds what depends on it, and nothing else."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from elastic_core.data.build import DataBuild, build
+from elastic_core.data.build import TABLES, DataBuild, build, code_fingerprint
 from elastic_core.data.dataset import Dataset
 from elastic_core.data.fetch import fetch
 from elastic_core.data.problems import Manifest, read_problems
@@ -113,6 +114,17 @@ def test_what_a_user_chose_for_a_file_is_part_of_what_it_is(workplace: Workplace
     math500 = measured("math500", tmp_path, "Two?")
     workplace.build(math500)
     assert workplace.build(replace(math500, chosen={"answer": "other"}))[1] == {"math500", "clean/math500"}
+
+
+def test_a_changed_table_builds_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before = code_fingerprint()
+    for table in TABLES.glob("*.toml"):
+        shutil.copy(table, tmp_path)
+    monkeypatch.setattr("elastic_core.data.build.TABLES", tmp_path)
+    assert code_fingerprint() == before
+    prompts = tmp_path / "prompts.toml"
+    prompts.write_text(prompts.read_text().replace("Let's think", "Think"))
+    assert code_fingerprint() != before
 
 
 def test_a_file_that_was_changed_where_it_is_read_is_built_again(workplace: Workplace, tmp_path: Path) -> None:

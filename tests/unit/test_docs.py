@@ -115,7 +115,7 @@ THEIRS = {
     "cf_elo_calc.py llamafactory-cli lm_eval --local_dir --hdfs_dir",
 }
 """Commands and flags of the authors' READMEs and scripts, by the section that gives ours, at the commits in
-elastic_core/data/registry.py. "" is the whole page."""
+elastic_core/data/registry.toml. "" is the whole page."""
 
 
 def sections() -> dict[str, str]:

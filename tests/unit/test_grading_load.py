@@ -65,22 +65,22 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_time_spent_waiting_for_a_processor_does_not_pass(clock: list[float]) -> None:
     own = OwnTime()
-    own.look({1: 5 * SECOND})  # Before it was asked.
+    own.update({1: 5 * SECOND})  # Before it was asked.
     began = own.now()
     clock[0] += 10
-    own.look({1: 12 * SECOND})
+    own.update({1: 12 * SECOND})
     assert own.now() - began == pytest.approx(3)
     clock[0] += 4  # It sleeps, or works.
-    own.look({1: 12 * SECOND})
+    own.update({1: 12 * SECOND})
     assert own.now() - began == pytest.approx(7)
 
 
 def test_threads_that_wait_side_by_side_count_once(clock: list[float]) -> None:
     own = OwnTime()
-    own.look({1: 0})
+    own.update({1: 0})
     began = own.now()
     clock[0] += 10
-    own.look({1: 2 * SECOND, 2: 4 * SECOND, 3: 3 * SECOND})
+    own.update({1: 2 * SECOND, 2: 4 * SECOND, 3: 3 * SECOND})
     assert own.now() - began == pytest.approx(6)
 
 
@@ -88,7 +88,7 @@ def test_a_new_thread_cannot_turn_the_clock_back(clock: list[float]) -> None:
     own = OwnTime()
     began = own.now()
     clock[0] += 1
-    own.look({1: 60 * SECOND})
+    own.update({1: 60 * SECOND})
     assert own.now() == began
 
 
@@ -96,5 +96,5 @@ def test_where_the_kernel_does_not_count_it_is_the_clock_on_the_wall(clock: list
     own = OwnTime()
     began = own.now()
     clock[0] += 10
-    own.look({1: nanoseconds_waited(tmp_path)})
+    own.update({1: nanoseconds_waited(tmp_path)})
     assert own.now() - began == 10

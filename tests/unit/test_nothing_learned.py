@@ -20,14 +20,14 @@ def metrics(equal: int, reward: float = 0, forced: float = 1, answered: float = 
 
 def test_it_is_said_once_when_as_many_steps_in_a_row_were_idle() -> None:
     learning = NothingLearned()
-    said = [learning.look(step, metrics(8)) for step in range(1, 3 * IDLE_STEPS)]
+    said = [learning.update(step, metrics(8)) for step in range(1, 3 * IDLE_STEPS)]
     assert [step for step, sentence in enumerate(said, 1) if sentence] == [IDLE_STEPS]
 
 
 def test_a_step_that_learned_something_begins_the_count_anew() -> None:
     learning = NothingLearned()
     equal = [8] * (IDLE_STEPS - 1) + [7] + [8] * IDLE_STEPS
-    said = [learning.look(step, metrics(each)) for step, each in enumerate(equal, 1)]
+    said = [learning.update(step, metrics(each)) for step, each in enumerate(equal, 1)]
     assert [step for step, sentence in enumerate(said, 1) if sentence] == [2 * IDLE_STEPS]
 
 
@@ -43,7 +43,7 @@ def test_a_step_that_learned_something_begins_the_count_anew() -> None:
 )
 def test_it_says_what_was_seen_and_what_to_do(seen: dict[str, float], words: str) -> None:
     learning = NothingLearned()
-    *_, sentence = (learning.look(step, seen) for step in range(1, IDLE_STEPS + 1))
+    *_, sentence = (learning.update(step, seen) for step in range(1, IDLE_STEPS + 1))
     assert sentence is not None and "\n" not in sentence
     assert sentence.startswith(f"{WARNING}nothing was learned in steps 1 to {IDLE_STEPS}: ")
     assert re.search(words, sentence)

@@ -9,7 +9,7 @@ from fastapi.encoders import jsonable_encoder
 from elastic_core.errors import UserError
 from elastic_core.rewards.codeforces import MAX_ATTEMPTS
 from elastic_core.sweep.grid import build_cells
-from elastic_core.training.grpo.rollout_correction import RolloutCorrection
+from elastic_core.training.grpo.parameters import RolloutCorrection
 from flows import presets
 from flows.commands import doctor
 from flows.commands.cli import cli

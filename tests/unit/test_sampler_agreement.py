@@ -15,12 +15,12 @@ def test_a_correlation_below_the_threshold_or_no_number_is_too_low(correlation: 
 def test_it_is_said_at_the_first_step_of_several_in_a_row() -> None:
     agreement = SamplerAgreement()
     correlations = [0.999, 0.3, 0.2, 0.999, 0.1]
-    said = [agreement.look(step, {AGREEMENT: each}) for step, each in enumerate(correlations, 1)]
+    said = [agreement.update(step, {AGREEMENT: each}) for step, each in enumerate(correlations, 1)]
     assert [step for step, sentence in enumerate(said, 1) if sentence] == [2, 5]
 
 
 def test_it_says_what_was_seen_what_it_means_and_what_to_do() -> None:
-    sentence = SamplerAgreement().look(7, {AGREEMENT: 0.314})
+    sentence = SamplerAgreement().update(7, {AGREEMENT: 0.314})
     assert sentence is not None and "\n" not in sentence
     assert sentence.startswith(f"{WARNING}in step 7 ")
     for words in (
@@ -33,4 +33,4 @@ def test_it_says_what_was_seen_what_it_means_and_what_to_do() -> None:
 
 
 def test_a_training_that_takes_the_samplers_probabilities_has_none_to_compare() -> None:
-    assert SamplerAgreement().look(1, {"critic/score/mean": 0.5}) is None
+    assert SamplerAgreement().update(1, {"critic/score/mean": 0.5}) is None

@@ -19,7 +19,7 @@ AWAY = "AWAY"
 
 @pytest.fixture(autouse=True)
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(launch, "POLL_SECONDS", 0.01)
 
 
 class Client:

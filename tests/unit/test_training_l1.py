@@ -9,7 +9,7 @@ from elastic_core.budget import Budget
 from elastic_core.rewards.truth import Grade, GradeStatus
 from elastic_core.strategies import STRATEGIES
 from elastic_core.training.grpo.parameters import PROMPT_TOKENS, GrpoParameters
-from elastic_core.training.grpo.reward import REWARDS, L1Parameters, LengthRequest, Rollout, measures, reward
+from elastic_core.training.grpo.reward import REWARDS, L1Parameters, LengthRequest, Rollout, measures
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 
 LENGTHS = st.integers(0, 8192)
@@ -77,15 +77,6 @@ def test_training_asks_in_the_words_of_evaluation(form: str) -> None:
     assert asked == STRATEGIES[f"l1_{form}"].prompt("2+2=?", Budget(request.tokens - 1, 1))
     # A token is one character at least.
     assert len(LengthRequest(L1Parameters(form=form), 4000).prompt("")) <= PROMPT_TOKENS  # type: ignore[arg-type]
-
-
-def test_a_user_s_reward_is_one_function_that_the_setting_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(REWARDS, "brief", lambda rollout: 0.0)
-    reward("brief")(lambda rollout: rollout.grade.score / (1 + rollout.length))
-    assert GrpoParameters(reward="brief").reward_name == "brief"
-    assert GrpoParameters(reward="brief").model_dump()["reward"] == "brief"
-    trajectory = Trajectory((7,), (9,) * 3, (False,) * 3, 0, ThinkFinish.CLOSED, SolutionFinish.STOP)
-    assert REWARDS["brief"](Rollout(trajectory, Grade(1.0, GradeStatus.CORRECT, None))) == 0.25
 
 
 @pytest.mark.parametrize(

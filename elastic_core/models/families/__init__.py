@@ -1,4 +1,4 @@
-"""What is known of families of models, a TOML each beside this file. `[thought]` says how a thought begins and ends;
+"""Facts of model families, a TOML file each in this directory. `[thought]` says how a thought begins and ends;
 what else is there makes a twin of a model (elastic_core.models.twins)."""
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ THINK = "think"
 
 
 class Thought(BaseModel):
-    """A family's marks, as text. A response that is cut before its thought has an end gets `close`; one that is to have
-    no thought begins with `answer`."""
+    """A family's marks, as text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -46,7 +45,7 @@ class Thought(BaseModel):
     parser: str | None = None
     """vLLM's reasoning parser."""
     template: dict[str, bool | int | str] = {}
-    """What the chat template has to be told so that the model thinks, such as `enable_thinking`."""
+    """Settings of the chat template by which the model thinks, such as `enable_thinking`."""
 
     def of(self, tokens: Iterable[str]) -> Thought:
         """The marks in a vocabulary with these tokens: {suffix} becomes that of a Hunyuan checkpoint, or nothing."""

@@ -1,13 +1,10 @@
 """Twins of models, small enough for a CPU: a model's configuration with few layers and a small width, its tokenizer and
 chat template, random weights. `elastic rehearse` runs a preset with them.
 
-With random weights every token would be as likely as any other: no thought would be closed, no answer right, and every
-reward the same. So one hidden dimension is a constant, which lets the output layer prefer words to tokens that no text
-has; and a token of `ANSWERS` has a dimension of its own, which makes the next one likely.
-
-A model that cannot be reached is made of the facts of its family, a TOML file each in `families`. Its tokenizer is then
-a byte-level byte-pair encoding (`merges.txt`, the format of GPT-2's) with the family's number of tokens, special tokens
-and ids, which splits text otherwise than the real one.
+So that thoughts are closed and some answers right, one hidden dimension is a constant, by which the output layer
+prefers words to tokens that no text has; and a token of `ANSWERS` has a dimension that makes the next one likely. A
+model that cannot be reached is made of the facts of its family (`families`), with a byte-pair encoding (`merges.txt`)
+that has its number of tokens, special tokens and ids.
 """
 
 from __future__ import annotations
@@ -36,11 +33,11 @@ _FILES = (*files.TOKENIZER_FILES, "generation_config.json", "special_tokens_map.
 
 ANSWERS = ("\\boxed{1}", "\\boxed{2}", "```python\nprint(3)\n```", "```python\nprint(4)\n```")
 """What it writes after a thought: truths of the rows that stand in for data sets (stand_in.py)."""
-_FIRST_WORDS = (" the", " so", " we")  # What it begins a thought with.
+_FIRST_WORDS = (" the", " so", " we")  # Beginnings of its thoughts.
 _MEAN_THOUGHT = 16  # Tokens until it closes a thought by itself, at temperature 0.6.
 _TEMPERATURE = 0.6
 _SCALE = 0.1  # Deviation of random weights in the embeddings.
-_STRENGTH = 4.0  # Of a token's own dimension in its embedding; the constant is 1.
+_STRENGTH = 4.0  # Of a token's dimension in its embedding; the constant is 1.
 
 
 _EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
@@ -48,7 +45,7 @@ _EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, 
 
 
 class Size(NamedTuple):
-    """Of a twin; `width` is a multiple of `head`."""
+    """Sizes of a twin; `width` is a multiple of `head`."""
 
     layers: int
     width: int
@@ -95,7 +92,7 @@ Origin = Path | Family
 
 
 def origin_of(model: str) -> Origin:
-    """Where to take the twin of a model from: a directory, the hub's cache, the hub, or else the facts of its family.
+    """Find the origin of a model's twin: a directory, the hub's cache, the hub, or else the facts of its family.
     Raises UserError when none of them has it."""
     try:
         return Path(model) if Path(model).is_dir() else files.locate(model, _FILES)
@@ -110,7 +107,7 @@ def make_twin(model: str, origin: Origin, directory: Path, *, seed: int = 0, siz
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # A model of 40 MB is written at once.
+    logging.disable_progress_bar()  # A model of 40 MB takes no time.
     with replacing_directory(directory) as temporary:
         values = _copy_origin(model, origin, temporary)
         sizes = shrunk(values, model, size)
@@ -142,8 +139,8 @@ def make_twin(model: str, origin: Origin, directory: Path, *, seed: int = 0, siz
 
 def shrunk(config: Mapping[str, Any], model: str, size: Size = SMALL) -> dict[str, Any]:
     """A configuration with few layers and a small width. The architecture stays: tied or untied, biases, grouped heads,
-    heads wider than their share of the width, rope, norms, vocabulary. Raises UserError for a configuration that is not
-    of a language model in one part."""
+    heads wider than their share of the width, rope, norms, vocabulary. UserError unless it is of a language model
+    alone."""
     if "model_type" not in config or "num_attention_heads" not in config:
         raise UserError(
             f"{model}: no twin can be made: config.json holds no model_type and num_attention_heads at its top"
@@ -159,7 +156,7 @@ def shrunk(config: Mapping[str, Any], model: str, size: Size = SMALL) -> dict[st
         "num_attention_heads": (2 if grouped else 1) * own if wide else own,
         "num_key_value_heads": (own if wide else own // 2) if grouped else own,
         **({"head_dim": size.head} if config.get("head_dim") else {}),
-        # Of attention over all tokens beside attention over the last ones, as Gemma 4 has it.
+        # Attention over all tokens next to attention over the last ones, as in Gemma 4.
         **({"global_head_dim": 2 * size.head} if config.get("global_head_dim") else {}),
         **({"num_global_key_value_heads": 1} if config.get("num_global_key_value_heads") else {}),
         **{name: min(config[name], most) for name, most in _EXPERTS.items() if config.get(name)},
@@ -186,7 +183,7 @@ def teach(model: Any, tokenizer: Any, markers: Markers) -> None:
     embedding[:, 0] = 1
     for token, dimension in own.items():
         embedding[token, dimension] = _STRENGTH
-    # After the last norm a vector has length sqrt(width): what is left of the constant there after a plain word.
+    # After the last norm a vector has length sqrt(width): the rest of the constant after a plain word.
     constant = sqrt(width) / sqrt(1 + (width - 1 - len(own)) * _SCALE**2)
     # Tokens that are words of a text, which every tokenizer encodes.
     texts = [(_DIRECTORY / "words.txt").read_text(), *_FIRST_WORDS, *(f" {number}" for number in range(100))]
@@ -243,12 +240,12 @@ def _copy_origin(model: str, origin: Origin, directory: Path) -> dict[str, Any]:
 def _continuations(tokenizer: Any, markers: Markers) -> Mapping[int, list[int]]:
     end = markers.end_of_text[0]
     (newline,) = encode(tokenizer, "\n")
-    asked = chat_prompt(tokenizer, "1+1=?")
+    prompt = chat_prompt(tokenizer, "1+1=?")
     answers = [[*markers.close, *encode(tokenizer, text), end] for text in ANSWERS]
     opening = [] if markers.template_opens_thinking else markers.think_start[:1]
     starts = [[newline, token] for token in (*opening, *(encode(tokenizer, word)[0] for word in _FIRST_WORDS))]
     found: dict[int, list[int]] = {}
-    for text in [*answers, *starts, [*asked[-1:], *opening], [*markers.think_start, newline]]:
+    for text in [*answers, *starts, [*prompt[-1:], *opening], [*markers.think_start, newline]]:
         for token, then in pairwise(text):
             if then not in found.setdefault(token, []):
                 found[token].append(then)

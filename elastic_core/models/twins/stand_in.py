@@ -1,5 +1,5 @@
-"""Rows that stand in for a data set's own in a rehearsal: made up, in upstream's format, so that the mapping, the
-prompt and the grader are those of the data set. Their truths are what a twin may say (`ANSWERS` of twins)."""
+"""Rows that stand in for those of a data set in a rehearsal: made up, in upstream's format, so that the mapping, the
+prompt and the grader are those of the data set. Their truths are answers of a twin (`ANSWERS` of twins)."""
 
 from __future__ import annotations
 

@@ -30,14 +30,14 @@ problem's own limit, where that is more, which is made for faster languages."""
 PROGRAM_SECONDS = 60.0
 SECONDS_PER_TEST = 2.0  # of all tests together: a minute, or two seconds for each test, where that is more
 
-MEMORY = 1 << 30  # bytes of a process; or the problem's own limit, where that is more
+MEMORY = 1 << 30  # bytes of a process; or the problem's limit, where that is more
 MAX_ANSWERS = 32 << 20  # bytes of all that a program answers to a test program
 
 _CHECKER_MEMORY, _MEMORY_PER_CHARACTER = 4 << 30, 1 << 10
 """At most, for a test program of megabytes; its parser takes 700 bytes for a character of a dense literal."""
 
 _FREE_ANSWER, _LONGER_THAN_EXPECTED = 1 << 16, 32
-"""How long a returned value may be in JSON: so many bytes, and so many times the length of what is expected. Escapes,
+"""Most bytes of a returned value in JSON: the first number, plus the second times the expected value's length. Escapes,
 digits of floats and names of types make right ones longer."""
 
 TOLERANCE = 1e-6  # absolute, and relative to the expected number where that is larger than 1
@@ -63,7 +63,7 @@ def grade_code(solution: str, truth: str) -> Grade:
         ValueError: when the truth is not an encoded `CodeTruth`, a test is not JSON, or its test program tests nothing
             or uses names that neither it nor a solution defines.
         SandboxFailed: when the sandbox failed, not the program.
-        UserError: when there is no sandbox on this machine; nothing is ever run without.
+        UserError: when this machine has no sandbox; nothing is ever run without.
     """
     program = extract_code(solution)
     if program is None:
@@ -81,7 +81,7 @@ class Rules(NamedTuple):
     """Compares what a program printed with what it should have."""
     returned: Callable[[Any, Any], bool]
     """Compares a value as `harness.encode` says it, which is not to be trusted, with one of JSON."""
-    seconds: float  # of a test, in the program's own time
+    seconds: float  # of a test, in the program's time (`OwnTime`)
     may_fail: bool = False  # a program that printed the right thing is right however it ended
 
 
@@ -145,15 +145,14 @@ def _require(is_right: bool) -> None:
 
 
 def _same(same: Callable[..., bool], truth: CodeTruth, given: Any, expected: Any) -> bool:
-    """Whether a result is the expected one, as a float where the problem means floats: that takes a look at all tests,
-    so only where it matters."""
+    """Whether a result is the expected one, as a float if any test of the problem has one."""
     return same(given, expected) or (
         same(given, expected, floats=True) and any(has_floats(test.output) for test in truth.tests)
     )
 
 
 def _print(sandbox: Sandbox, test: CodeTest, deadline: float, may_fail: bool = False) -> bytes:
-    """What the program prints for a test's input."""
+    """Output of the program for a test's input."""
     with _file(test.input.encode("utf-8", "surrogatepass")) as source, _file() as target:
         sandbox.send_descriptors([source, target], deadline)
         answer = sandbox.receive(deadline)
@@ -238,7 +237,7 @@ def _read(answer: bytes, key: str) -> Any:
 
 
 def _run_check(program: str, truth: CodeTruth, _: Rules | None) -> None:
-    """The test program in one sandbox, the model's in another; what they say to each other passes through here.
+    """The test program in one sandbox, the model's in another; their messages to each other pass through here.
 
     Until it has an answer, the test program is what upstream wrote; from then on it is held to a test's time.
     """
@@ -278,7 +277,7 @@ def _run_check(program: str, truth: CodeTruth, _: Rules | None) -> None:
 
 
 def same_output(given: bytes, expected: str, *, floats: bool = False) -> bool:
-    """Compare what was printed, token by token; tokens are separated by white space (ASCII), lines do not matter.
+    """Compare printed output, token by token; tokens are separated by white space (ASCII), lines do not matter.
 
     An expected token that is a number with a point or an exponent is met by any number within `TOLERANCE` (1e-6,
     absolute or relative), and with `floats` an expected integer as well: `3.0` for `3`. Every other token must be the
@@ -297,7 +296,7 @@ def has_floats(expected: str) -> bool:
 
 
 def same_value(given: Any, expected: Any, *, floats: bool = False) -> bool:
-    """Compare what a function returned (types of JSON, and tuples, which are lists) with a value of JSON, deeply.
+    """Compare a returned value (types of JSON, and tuples, which are lists) with a value of JSON, deeply.
 
     A number is met by a number of the same value, and by any within `TOLERANCE` (1e-6, absolute or relative) where the
     expected one is a float; NaN by NaN. True is not 1. With `floats`, an integer is met by such a float.
@@ -320,7 +319,7 @@ def same_value(given: Any, expected: Any, *, floats: bool = False) -> bool:
 
 
 def parse_int(digits: str) -> Any:
-    """For `json.loads` of values to compare: integers of any length, the longest by their digits."""
+    """Read integers for `json.loads` of values to compare: integers of any length, the longest by their digits."""
     return int(digits) if len(digits) <= _MAX_DIGITS else (digits,)
 
 

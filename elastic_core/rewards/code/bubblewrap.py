@@ -1,4 +1,4 @@
-"""How the sandbox is started: what a program sees, and the limits it is given, as bubblewrap's command line."""
+"""Start of the sandbox: the view and the limits of a program, as bubblewrap's command line."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ TMP_BYTES = 64 << 20
 MAX_FILES = 4096
 """Files and folders in /tmp: each takes a kilobyte of the kernel's memory, which `TMP_BYTES` does not count."""
 
-MAX_PROCESSES = 64  # processes and threads, the sandbox's own three included
+MAX_PROCESSES = 64  # processes and threads, the sandbox's three included
 
 _MAX_OPEN_FILES = 64
 _MAX_SIGNALS = 64  # pending signals and timers, which the kernel counts by user
-PROVIDED = ("numpy",)  # packages that a program may import where it names them, besides the standard library
+PROVIDED = ("numpy",)  # packages that a program may import where it names them, in addition to the standard library
 
 UNUSED = ("_test", "_tkinter", "_curses", "readline", "nis.", "ossaudiodev", "spwd", "xx", "_xx")
 """Modules of the standard library that no program of a problem has a use for, by the beginnings of their names. Some
@@ -50,7 +50,7 @@ _NULL = os.makedev(1, 3)
 
 
 class Limits(NamedTuple):
-    """Of each process: memory (address space, bytes) and CPU time (seconds)."""
+    """Limits of each process: address space in bytes, CPU time in seconds."""
 
     memory: int
     cpu_seconds: float
@@ -99,7 +99,7 @@ def start(harness: str, limits: Limits, packages: Sequence[str], channel: socket
 
 
 def null_device() -> Path:
-    """A null device that is not the machine's own, where this user is root, who owns every device that the sandbox
+    """A null device other than the machine's, where this user is root, who owns every device that the sandbox
     shows; the machine's elsewhere. UserError as `private_directory`."""
     if os.getuid() == 0:
         device = own_directory() / "null"
@@ -122,9 +122,9 @@ def needed_libraries(folders: tuple[Path, ...]) -> Libraries:
     used = [module for module in (_STANDARD_LIBRARY / "lib-dynload").glob("*.so") if not module.name.startswith(UNUSED)]
     used += [file for folder in folders for file in folder.rglob("*.so")]
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    said = subprocess.run(["ldd", PYTHON, *used], capture_output=True, text=True, env=environment).stdout
-    # "name => path (address)", or "path (address)". The loader is the one whose name is a path, in either form.
-    found = re.findall(r"^\t(\S+)(?: => (/.+))? \(0x", said, re.MULTILINE)
+    output = subprocess.run(["ldd", PYTHON, *used], capture_output=True, text=True, env=environment).stdout
+    # "name => path (address)", or "path (address)". The loader's name is a path, in either form.
+    found = re.findall(r"^\t(\S+)(?: => (/.+))? \(0x", output, re.MULTILINE)
     loader = next((Path(name) for name, _ in found if name.startswith("/")), None)
     files = {name: Path(path) for name, path in found if path and not name.startswith("/")}
     own = [folder.resolve() for folder in folders]
@@ -135,7 +135,7 @@ def needed_libraries(folders: tuple[Path, ...]) -> Libraries:
 
 
 def _view(packages: Sequence[str]) -> list[str]:
-    """Namespaces; Python, its standard library without what is installed beside it, and `harness`; packages, and the C
+    """Namespaces; Python, its standard library without site-packages, and `harness`; packages, and the C
     libraries that they and Python need."""
     view = ["--unshare-user", "--uid", "1000", "--gid", "1000", "--unshare-pid", "--unshare-net", "--unshare-ipc"]
     view += ["--unshare-uts", "--hostname", "sandbox", "--unshare-cgroup-try", "--die-with-parent", "--new-session"]
@@ -178,8 +178,8 @@ def _folders(package: str) -> tuple[Path, ...]:
 
 
 def _limits(limits: Limits) -> list[str]:
-    """For `harness.start`. Kernels before 5.14 count all processes that the user runs anywhere: there the
-    limit on them would not be the sandbox's own."""
+    """Arguments of `harness.start`. Kernels before 5.14 count all processes that the user runs anywhere: there the
+    limit would not be one of the sandbox alone."""
     major, minor = platform.release().split(".")[:2]
     counts_processes = (int(major), int("".join(filter(str.isdigit, minor)))) >= (5, 14)
     processes = MAX_PROCESSES if counts_processes else "none"

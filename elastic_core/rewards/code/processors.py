@@ -2,7 +2,7 @@
 
 The machine runs at most one program a processor, whichever processes grade them (`slot`): a training has
 several that drive rollouts, and each would start a sandbox for every rollout that has ended. And a program's limits are
-in its own time (`OwnTime`): on a busy machine the same program takes several times as long on the clock on the wall.
+in `OwnTime`: on a busy machine the same program takes several times as long on the clock on the wall.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from elastic_core.system.private_stores import private_directory
 
-_SECONDS_BETWEEN_LOOKS = 0.05
+_POLL_SECONDS = 0.05
 _NANOSECONDS = 1e9
 _queue = threading.Lock()  # one thread of a process looks for a free slot; the others wait for it to find one
 
@@ -33,7 +33,7 @@ def slot() -> Iterator[None]:
     """Take one of the machine's slots; that of a killed process is free. UserError as `private_directory`."""
     with _queue:
         while (taken := _take()) is None:
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
+            time.sleep(_POLL_SECONDS)
     try:
         yield
     finally:
@@ -55,38 +55,38 @@ def _take() -> int | None:
 
 
 def own_directory() -> Path:
-    """Where the graders of this user on this machine meet. UserError as `private_directory`."""
+    """Directory of the locks of this user's graders on this machine. UserError as `private_directory`."""
     directory = private_directory() / "programs"
     directory.mkdir(exist_ok=True)
     return directory
 
 
 class OwnTime:
-    """Seconds as of `time.monotonic`, less the time that `look` has seen spent waiting for a processor.
+    """Seconds as of `time.monotonic`, less the time that `update` has seen spent waiting for a processor.
 
-    Threads that wait side by side count once: between two looks, the one that waited longest. Where the kernel does not
-    count (no CONFIG_SCHED_INFO), this is the clock on the wall.
+    Threads that wait side by side count once: between two updates, the one that waited longest. Where the kernel does
+    not count (no CONFIG_SCHED_INFO), this is the clock on the wall.
     """
 
     def __init__(self) -> None:
         self._waited = 0.0
         self._seen: dict[int, int] = {}
-        self._looked = time.monotonic()
+        self._updated = time.monotonic()
 
     def now(self) -> float:
         return time.monotonic() - self._waited
 
-    def since_look(self) -> float:
-        """Seconds on the clock on the wall since the last look."""
-        return time.monotonic() - self._looked
+    def since_update(self) -> float:
+        """Seconds on the clock on the wall since the last update."""
+        return time.monotonic() - self._updated
 
-    def look(self, waited: Mapping[int, int]) -> None:
+    def update(self, waited: Mapping[int, int]) -> None:
         """Take note of how long threads have waited in their life: nanoseconds, by thread id."""
         now = time.monotonic()
         longest = max((total - self._seen.get(thread, 0) for thread, total in waited.items()), default=0)
-        # Of a thread that was not seen before, part of it may be older than the last look.
-        self._waited += min(max(0, longest) / _NANOSECONDS, now - self._looked)
-        self._seen, self._looked = dict(waited), now
+        # Of a thread that was not seen before, part of it may be older than the last update.
+        self._waited += min(max(0, longest) / _NANOSECONDS, now - self._updated)
+        self._seen, self._updated = dict(waited), now
 
 
 def nanoseconds_waited(task: Path) -> int:

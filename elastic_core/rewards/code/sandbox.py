@@ -1,37 +1,4 @@
-"""A sandbox for untrusted programs, on bubblewrap.
-
-Covered:
-- The file system: a program sees Python, its standard library, the C libraries that these need, `harness`, and numpy
-  where it is asked for, all read-only; and a /tmp of its own in memory, of 64 MiB. No home, no project, no /proc, no
-  /sys, nothing else of the system. Its only device is /dev/null; for root it is not the machine's own node.
-- Namespaces of its own: user, PID, mount, IPC, UTS, network (nothing in it but a loopback of its own), and cgroup
-  where the kernel has them. No capabilities, an empty environment, a session of its own.
-- System calls: `seccomp` denies what reaches other processes, namespaces, mounts, sockets, keys, modes, owners and
-  times of files, and memory that no limit counts.
-- Descriptors: a program has no socket from outside, only pipes that were made inside, or files without a name.
-- A program is one process, with threads: it can start no others, and `multiprocessing` starts threads.
-- Limits: CPU time, address space, file size, open files, no core dumps; and the numbers of threads and of files in
-  /tmp, looked at every `TICK` seconds, whether or not the program is heard of. Where the kernel counts threads by user
-  namespace (5.14) and the user is not root, whom it does not limit, that is a hard limit as well.
-- Time, without what was spent waiting for a processor (`OwnTime`): what else the machine runs is not the program's
-  fault. As many programs run at a time as there are processors (`slot`). Whatever ends a run, the namespace's init is
-  killed, and it has ended, with all of its processes, when `Sandbox.close` returns. It also ends with the thread that
-  started it.
-- Messages from inside: a length above what can be right, at most `MAX_BYTES`, is refused unread, and what they say is
-  data.
-
-Not covered:
-- Faults of the kernel itself, and what processors leak through timing. For those, run graders on a machine that holds
-  nothing else.
-- Fairness: a program may use all cores until its time is up; its neighbours take longer, which is not counted.
-- Between two looks, a program may have more threads, and more files, than it may.
-- Bytes in pipes and pairs of sockets, as many as 64 descriptors hold in their default sizes, and page tables.
-- Programs that need processes with separate memory, sockets, packages other than numpy, random numbers from a device,
-  locks, modes and times of files, shared memory without a file (`mmap.mmap(-1, length)`), or files that last: /tmp
-  lasts as long as the sandbox, so that the tests of a "stdin" problem share one.
-- Where Python, numpy and this project are installed: their compiled files say so.
-- A C library other than GNU's: what Python needs is what `ldd` says.
-"""
+"""A sandbox for untrusted programs, on bubblewrap; ../README.md lists its walls."""
 
 from __future__ import annotations
 
@@ -56,7 +23,7 @@ from elastic_core.rewards.code.seccomp import MACHINES
 from elastic_core.rewards.truth import ATTEMPTS, FIRST_WAIT, GradeStatus, GradingFailed
 from elastic_core.system.retry import retrying
 
-TICK = 0.05  # seconds between two looks at a running sandbox
+TICK = 0.05  # seconds between two checks of a running sandbox
 
 START_SECONDS = 60.0
 """A sandbox that has not started by then has failed; it takes a few hundredths of a second on an idle machine."""
@@ -114,7 +81,7 @@ class Sandbox:
         self.close()
 
     def ready(self) -> None:
-        """Wait until it has started, or SandboxFailed. Before that no program is inside; later failures are its own."""
+        """Wait until it has started, or SandboxFailed. No program is inside before; later failures are its own."""
         try:
             answer = self._first_message(self.now() + START_SECONDS)
         except ProgramFailed as failure:
@@ -126,21 +93,21 @@ class Sandbox:
             with contextlib.suppress(ProcessLookupError):
                 self._init = os.pidfd_open(inside[0])
                 self._opened.callback(os.close, self._init)
-        self._look()  # What was waited for until now is not the program's.
+        self._check()  # The wait until now is not the program's.
 
     def now(self) -> float:
         """Seconds that passed for the programs, by which deadlines are set: see `OwnTime`."""
         return self._time.now()
 
     def watch_with(self, other: Sandbox) -> None:
-        """Let both be looked at while either is waited for, by one clock."""
+        """Check both while either is waited for, by one clock."""
         self._peers, other._peers = (other,), (self,)
         other._time = self._time
-        self._look()
+        self._check()
 
     def send(self, payload: bytes, deadline: float) -> None:
-        """Send a frame. ProgramFailed when it is not taken by `deadline` (seconds of `now`), or the program has ended,
-        or exceeds a limit."""
+        """Send a frame. ProgramFailed if it is not taken by `deadline` (seconds of `now`), or the program fails
+        before."""
         with self._end_is_the_programs():
             rest = memoryview(HEADER.pack(len(payload)) + payload)
             while rest:
@@ -211,14 +178,14 @@ class Sandbox:
         while True:
             ready = bool(poll.poll(TICK * 1000))
             # By time and not by silence: a program may send a byte now and then.
-            if self._time.since_look() >= TICK or self.now() > deadline:
-                self._look()
+            if self._time.since_update() >= TICK or self.now() > deadline:
+                self._check()
             if self.now() > deadline:
                 raise ProgramFailed(GradeStatus.TIMEOUT, "its time was up")
             if ready:
                 return
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         # This thread hands the answers on, so that its waiting is theirs.
         waited = {threading.get_native_id(): nanoseconds_waited(Path("/proc/thread-self"))}
         for sandbox in (self, *self._peers):
@@ -229,7 +196,7 @@ class Sandbox:
             tmp = None if sandbox._folder < 0 else os.statvfs(sandbox._folder)
             if tmp and tmp.f_files - tmp.f_ffree > MAX_FILES:
                 raise ProgramFailed(GradeStatus.RUNTIME_ERROR, f"more than {MAX_FILES} files")
-        self._time.look(waited)
+        self._time.update(waited)
 
     @contextlib.contextmanager
     def _end_is_the_programs(self) -> Iterator[None]:

@@ -1,21 +1,12 @@
 """The system calls that programs in the sandbox may not make, as the filter that bubblewrap installs.
 
-Reasons to deny one:
-- It reaches another process of the sandbox (ptrace, pidfd_getfd), or changes its limits or priority (prlimit64).
-- It takes memory that no limit counts: memfd_create, System V memory and queues, asynchronous I/O, extended attributes,
-  record locks, shared memory without a file, descriptors for one thread, and pages that a pipe or socket holds after
-  the program has unmapped or truncated them (vmsplice, sendfile).
-- The kernel counts it by user, and other sandboxes would lack it (inotify, large pipes).
-- It changes a file's mode, owner or times; where the grader is root and the file a device, that is the machine's.
-- It tells the names of the machine's file systems (statmount), or the names of its interfaces (ioctl).
-- It opens much of the kernel without a use for programs: namespaces, mounts, sockets except for pairs, keys, io_uring.
+Denied are calls that reach other processes of the sandbox; take memory that no limit counts, such as pages that a pipe
+or socket holds after the program has unmapped them; take what the kernel counts by user, which other sandboxes would
+lack; change mode, owner or times of a file; tell names of file systems or interfaces; or open much of the kernel
+without a use for programs. Denied calls fail with EPERM; calls newer than this list with ENOSYS, as on an older kernel.
 
-Some calls are denied by an argument. Denied calls fail with EPERM; calls newer than this list with ENOSYS, as on an
-older kernel.
-
-A second filter, for the program itself, denies new processes, as nothing else limits root's number everywhere; sendmsg:
-descriptors on their way are counted by user, and where too many are, no other sandbox could send its first; and prctl,
-which could undo the settings of the harness.
+A second filter, for the program, denies new processes; sendmsg, as descriptors on their way are counted by user; and
+prctl, which could undo the settings of the harness.
 """
 
 from __future__ import annotations
@@ -24,6 +15,7 @@ import errno
 import platform
 import struct
 from itertools import chain
+from pathlib import Path
 from typing import NamedTuple
 
 MACHINES = "x86_64", "aarch64"
@@ -67,42 +59,8 @@ _THREADS_ONLY = _Argument(_CLONE, 0, (_THREAD,), _THREAD)
 _Calls = tuple[tuple[int, ...], tuple[int, ...]]
 _FORKS: _Calls = (57, 58), ()  # fork, vfork
 _FROM_PROGRAMS: _Calls = (46, 307, 157), (211, 269, 167)  # sendmsg, sendmmsg, prctl
-_DENIED: tuple[_Calls, ...] = (
-    ((101, 310, 311, 312), (117, 270, 271, 272)),  # ptrace, process_vm_readv, process_vm_writev, kcmp
-    ((272, 308, 165, 166, 155, 161), (97, 268, 40, 39, 41, 51)),  # unshare, setns, mount, umount2, pivot_root, chroot
-    ((248, 249, 250), (217, 218, 219)),  # add_key, request_key, keyctl
-    ((321, 298, 323), (280, 241, 282)),  # bpf, perf_event_open, userfaultfd
-    (
-        (319, 29, 30, 64, 68, 240),
-        (279, 194, 196, 190, 186, 180),
-    ),  # memfd_create, shmget, shmat, semget, msgget, mq_open
-    ((41, 303, 304, 300), (198, 264, 265, 262)),  # socket, name_to_handle_at, open_by_handle_at, fanotify_init
-    ((42, 43, 288, 49, 50, 54), (203, 202, 242, 200, 201, 208)),  # connect, accept, accept4, bind, listen, setsockopt
-    ((40, 275, 276, 278), (71, 76, 77, 75)),  # sendfile, splice, tee, vmsplice
-    ((141, 142, 144, 314), (140, 118, 119, 274)),  # setpriority, sched_setparam, sched_setscheduler, sched_setattr
-    ((203, 251, 256), (122, 30, 238)),  # sched_setaffinity, ioprio_set, migrate_pages
-    ((279, 274), (239, 100)),  # move_pages, get_robust_list
-    ((317, 162, 306), (277, 81, 267)),  # seccomp, sync, syncfs
-    ((246, 320, 175, 313), (104, 294, 105, 273)),  # kexec_load, kexec_file_load, init_module, finit_module
-    (
-        (135, 163, 167, 169, 179, 103),
-        (92, 89, 224, 142, 60, 116),
-    ),  # personality, acct, swapon, reboot, quotactl, syslog
-    ((164, 227, 159, 305), (170, 112, 171, 266)),  # settimeofday, clock_settime, adjtimex, clock_adjtime
-    ((206, 294), (0, 26)),  # io_setup, inotify_init1
-    ((91, 268, 93, 260, 280), (52, 53, 55, 54, 88)),  # fchmod, fchmodat, fchown, fchownat, utimensat
-    ((188, 189, 190), (5, 6, 7)),  # setxattr, lsetxattr, fsetxattr
-    ((197, 198, 199), (14, 15, 16)),  # removexattr, lremovexattr, fremovexattr
-    # What only x86_64 has: chmod, chown, lchown, utime, utimes, futimesat, inotify_init, modify_ldt.
-    ((90, 92, 94, 132, 235, 261, 253, 154), ()),
-    ((425, 426, 427),) * 2,  # io_uring_setup, io_uring_enter, io_uring_register
-    ((428, 429, 430, 431),) * 2,  # open_tree, move_mount, fsopen, fsconfig
-    ((432, 433, 442),) * 2,  # fsmount, fspick, mount_setattr
-    ((434, 438, 424, 440, 448),) * 2,  # pidfd_open, pidfd_getfd, pidfd_send_signal, process_madvise, process_mrelease
-    ((447, 452, 457, 458, 443),) * 2,  # memfd_secret, fchmodat2, statmount, listmount, quotactl_fd
-    ((444, 445, 446),) * 2,  # landlock_create_ruleset, landlock_add_rule, landlock_restrict_self
-    ((459, 460, 461),) * 2,  # lsm_get_self_attr, lsm_set_self_attr, lsm_list_modules
-)
+_TABLE = [line.split() for line in Path(__file__).with_name("denied.txt").read_text().splitlines()[1:]]
+_DENIED: _Calls = (tuple(int(row[1]) for row in _TABLE), tuple(int(row[2]) for row in _TABLE if row[2] != "-"))
 
 _Instruction = tuple[int, int, int, int]
 """An operation, how many instructions to skip where its test holds and where not, and its operand."""
@@ -114,11 +72,11 @@ def system_call_filter(machine: str | None = None) -> bytes:
     first = [
         (_AT_LEAST, 0, 1, _NEWER),
         (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
-        # The C library falls back to clone, whose flags a filter can read.
+        # The C library falls back to clone; a filter can read its flags.
         (_EQUAL, 0, 1, _CLONE3),
         (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
     ]
-    return _filter(machine, first, _DENIED, _ARGUMENTS_ALLOWED)
+    return _filter(machine, first, (_DENIED,), _ARGUMENTS_ALLOWED)
 
 
 def program_filter(machine: str | None = None) -> bytes:

@@ -1,18 +1,13 @@
 """The Codeforces rating of a model, by CodeElo (Quan et al. 2025, arXiv 2501.01257), and its percentile among users.
 
-The model takes part, on paper, in each contest that it was given problems of. The standings say which rank its result
-would have had, and the contest's rating is the one at which that rank is to be expected among the rated participants.
-The model's rating is the mean over contests.
+The standings of each contest say which rank the model's result would have had; the contest's rating is the one at which
+that rank is to be expected among the rated participants, and the model's the mean over contests. Scores, ranks and
+bounds follow CodeElo's program (QwenLM/CodeElo, calc_rating.py; rllm's cf_elo_calc.py for Elastic Reasoning). By it
 
-Scores, ranks and bounds follow CodeElo's program (QwenLM/CodeElo, calc_rating.py), which Elastic-Reasoning's figures
-come from by way of rllm's cf_elo_calc.py. What that makes of a model, and what it does not:
-
-- Time is not counted. A human's points fall by the minute, and in ICPC contests the minutes are penalty; the model
-  answers at once. A solved problem is therefore worth more to it than to any human.
-- A rejected attempt costs 50 points, as it does a human, but down to 0 and not to 30 % of the problem's points.
-- Problems of a contest that the results do not hold count as unsolved.
-- Contests of all divisions count alike, however unlikely the model's rating makes it to take part in them.
-- A participant's first contest has the rating 0 in the API, and counts with it.
+- time is not counted: a solved problem is worth more to a model than to any human;
+- a rejected attempt costs 50 points down to 0, not to 30 % of the problem's points;
+- problems of a contest without results count as unsolved, and contests of all divisions alike;
+- a participant's first contest has the rating 0 in the API, and counts with it.
 """
 
 from __future__ import annotations
@@ -25,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-MAX_ATTEMPTS = 8  # Attempts per problem in CodeElo. rllm's program looks at the first alone unless told otherwise.
+MAX_ATTEMPTS = 8  # Attempts per problem in CodeElo. rllm's program counts the first alone by default.
 POINTS_PER_FAILURE = 50
 PENALTY_PER_FAILURE = 10  # minutes, in ICPC contests
 MIN_PARTICIPANTS = 201  # rated participants; CodeElo does not use contests with fewer
@@ -69,7 +64,7 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True)
 class CodeforcesRating:
-    """A model's rating, with its 95 % interval, and what it was measured on."""
+    """A model's rating, with its 95 % interval, and the contests that it was measured on."""
 
     rating: float
     low: float
@@ -90,7 +85,7 @@ def split_id(id: str) -> tuple[int, str]:
 
 
 def score(problems: Mapping[str, float | None], results: Mapping[str, Sequence[bool]]) -> Score:
-    """What the model has after its first `MAX_ATTEMPTS` attempts at each problem; `results` by index, in order.
+    """Score of the model after its first `MAX_ATTEMPTS` attempts at each problem; `results` by index, in order.
 
     The first success counts and ends the attempts; each failure before it costs POINTS_PER_FAILURE of the problem's
     points, down to 0, or PENALTY_PER_FAILURE. An unsolved problem costs nothing. Others than `problems` do not count.
@@ -155,8 +150,7 @@ def rating(
     min(k, `MAX_ATTEMPTS`) is enough, failures before it cost points. Different k are not comparable.
 
     Contests are independent where their problems are not, so the interval is over contests, of their ratings as shares
-    of the highest that any of them can give. It knows how contests differ, and how the model's luck in them does. Fewer
-    than `MIN_CONTESTS` bound nothing.
+    of the highest that any of them can give. Fewer than `MIN_CONTESTS` bound nothing.
 
     Args:
         results: success of each attempt, at least one, by problem id. Another id is a ValueError.

@@ -1,7 +1,7 @@
 """Standings of Codeforces contests: from the public API, kept as one file per contest.
 
-The API is https://codeforces.com/apiHelp. It refuses with a JSON object whose comment says why, at HTTP 400 or 200,
-and throttles in several ways: HTTP 429 or 403, or a comment. `contest.standings` takes no parameter but the contest
+The API is https://codeforces.com/apiHelp. It refuses with a JSON object that has a comment, at HTTP 400 or 200, and
+throttles in several ways: HTTP 429 or 403, or a comment. `contest.standings` takes no parameter but the contest
 (others are refused to anonymous callers), gives official participants only, and answers with megabytes.
 """
 
@@ -71,7 +71,7 @@ class _Saved(BaseModel):
 
 def from_api(standings: Any, rating_changes: Any) -> Standings:
     """The `result` of contest.standings and of contest.ratingChanges as one, for official participants whose rating it
-    changed (of a team its first member). ValueError names what is missing; NoData when none was rated."""
+    changed (of a team its first member). ValueError names the missing key; NoData when none was rated."""
     try:
         before = {change["handle"]: change["oldRating"] for change in rating_changes}
         official = [row for row in standings["rows"] if row["party"]["participantType"] == "CONTESTANT"]

@@ -1,16 +1,10 @@
-r"""Mathematical answers: what counts of a response, and whether it is right.
+r"""Mathematical answers: the last box of a solution, compared as mathematics with the accepted answers.
 
-Covered: the last box of the solution, compared as mathematics with the accepted answers, or with all of several in any
-order; units, tolerances, tuples, sets, intervals, inequalities and matrices. Numbers, and what is spelled alike, are
-compared here; expressions by math-verify, in a worker process with a deadline. docs/data.md has the rules, and
-tests/integration/test_answer_rules.py their examples.
+Numbers and equal spellings are compared here; expressions by math-verify, in a worker process with a deadline
+in processor time. docs/data.md has the rules, tests/integration/test_answer_rules.py examples. Not covered: answers
+without a box, and expressions that sympy's `simplify` cannot bring together, which are wrong.
 
-Not covered: whether a response shows its work, and answers without a box. Equality is as good as sympy's `simplify`:
-expressions that it cannot bring together are graded as wrong.
-
-A thread that wants an answer compared takes a worker and waits for it; no thread supervises or polls. A worker is a
-fresh interpreter: a fork, or a child of multiprocessing, would bring along what the parent has imported. It forks the
-process that compares, and that has its deadline in processor time: a busy machine changes no grade.
+A worker is a fresh interpreter, without the parent's imports, that forks the process that compares.
 """
 
 from __future__ import annotations
@@ -37,7 +31,7 @@ STALLED = 600.0
 """Seconds on the wall clock after which a worker that does not answer, or does not start, is given up: it sleeps."""
 MAX_WORKERS = 8
 OURS, AS_PUBLISHED = "ours", "as published"  # rules by which a worker compares
-READY, DIED = "ready", "died"  # what a worker says when it has started, and when a comparison ended it
+READY, DIED = "ready", "died"  # messages of a worker that has started, and that a comparison ended
 _ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -61,7 +55,7 @@ def grade_math(solution: str, truth: str) -> Grade:
 
 @lru_cache(maxsize=CACHE_SIZE)
 def _verdict(answer: str, truth: str) -> bool:
-    # What the pool raises is not remembered: another time there may be a verdict.
+    # The pool's errors are not remembered: another time there may be a verdict.
     known = accepts(answer, MathTruth.decode(truth), undecided)
     return shared_pool().accepts(answer, truth) if known is None else known
 
@@ -89,8 +83,8 @@ class Pool:
         self._starters = ThreadPoolExecutor(num_workers, thread_name_prefix="math-pool")
 
     def accepts(self, answer: str, truth: str, rules: str = OURS) -> bool:
-        """Whether a truth accepts an answer: an encoded one, or as published one of its texts. Errors as the classes
-        above; a worker is tried twice."""
+        """Whether a truth accepts an answer: an encoded one, or as published one of its texts. A worker is tried
+        twice."""
         with self._slots:
             try:
                 verdict = self._ask(answer, truth, rules)
@@ -126,8 +120,7 @@ class Pool:
 
 
 class Worker:
-    """A process that has forked another one, which does the work. Ready when constructed; for one thread at a time.
-    WorkerDied when it does not start."""
+    """A process, ready when constructed, and the one that it forked to compare. For one thread at a time."""
 
     def __init__(self) -> None:
         path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
@@ -168,7 +161,7 @@ class Worker:
         threading.Thread(target=self.process.wait, daemon=True).start()
 
     def _read_line(self) -> str:
-        """The next line, which is short and arrives as a whole. WorkerDied when there is none within `STALLED`."""
+        """The next line, which is short and arrives in one piece. WorkerDied when there is none within `STALLED`."""
         assert self.process.stdout is not None
         poll = select.poll()
         poll.register(self.process.stdout, select.POLLIN)

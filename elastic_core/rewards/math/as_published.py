@@ -1,12 +1,8 @@
-r"""Mathematical answers by the rules of the authors' program, at commit 8871a3c (docs/seeds.md has file and line): what
-it reads as the answer, and what it takes for equal.
+r"""Mathematical answers by the rules of the authors' program, at commit 8871a3c (docs/seeds.md has file and line).
 
-Two comparisons, of which one suffices. `same_spelling` knows a few spellings of LaTeX. `same_value` turns LaTeX into
-plain text, drops units, and has sympy simplify the difference: of the parts of a tuple in their order, of no integer
-with anything but this integer, of no fraction with another one, and of nothing with more than two letters or with
-braces or parentheses in an exponent. There is no tolerance.
-
-Not the authors': the deadline and the memory of a worker, which `same_value` runs in, and that nothing evaluates text.
+Either comparison suffices: `same_spelling` knows a few spellings of LaTeX; `same_value` turns LaTeX into plain text,
+drops units, and has sympy simplify the difference, of the parts of a tuple in their order. Not the authors': the
+deadline and the memory of a worker, and that nothing evaluates text.
 """
 
 from __future__ import annotations
@@ -223,8 +219,7 @@ _NAMES = (
 
 @cache
 def _sympy() -> tuple[dict[str, Any], dict[str, Any], tuple[Any, ...]]:
-    """All names by which sympy's parser tells functions from variables, those that are looked up, and the parser's
-    steps."""
+    """Names by which sympy's parser tells functions from variables, those that are looked up, the parser's steps."""
     import sympy
     from sympy.parsing import sympy_parser
 
@@ -235,8 +230,7 @@ def _sympy() -> tuple[dict[str, Any], dict[str, Any], tuple[Any, ...]]:
 
 
 def _parsed(text: str) -> Any:
-    """A sympy object. Sympy's parser writes Python and evaluates it; here the operators and names above are looked up,
-    and anything else is a ValueError."""
+    """A sympy object, of the operators and names above. ValueError for anything else, which sympy would evaluate."""
     from sympy.parsing.sympy_parser import stringify_expr
 
     names, known, steps = _sympy()

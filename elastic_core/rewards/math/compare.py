@@ -1,7 +1,7 @@
 r"""Whether an answer is right, in three values: yes, no, and unknown without computer algebra.
 
 Structure is compared here: units, tuples (ordered), sets and lists (not), intervals with their ends, matrices, `\pm`,
-`x=5`. What is left, two expressions at a time, goes to a `Leaf`. The caller's own process passes `undecided`, which
+`x=5`. Pairs of expressions that are left go to a `Leaf`. The caller's process passes `undecided`, which
 makes this cheap and bounded; a worker process passes computer algebra.
 """
 
@@ -42,7 +42,7 @@ def undecided(answer: str, accepted: str, tolerance: float | None) -> bool | Non
 
 
 def accepts(answer: str, truth: MathTruth, leaf: Leaf) -> bool | None:
-    """Whether the truth accepts an answer; None when that depends on what the leaf does not know."""
+    """Whether the truth accepts an answer; None when that depends on an unknown verdict of the leaf."""
     if max(map(len, (answer.strip(), *truth.answers))) > MAX_LENGTH:
         return answer.strip() in truth.answers and (truth.match == "any" or len(truth.answers) == 1)
     text = normal(answer)
@@ -82,7 +82,7 @@ def _equal(answer: str, accepted: str, tolerance: float | None, leaf: Leaf, dept
         roundings = [(sides[-1], text, 0.5 * 10.0 ** -len(text.partition(".")[2])) for text in rounded]
         comparisons = [*((*pair, tolerance) for pair in pairs), *roundings]
         return _all(_equal(*each, leaf, depth + 1) for each in comparisons)
-    if _is_list(answer) or _is_list(accepted):  # each of its parts has a unit of its own
+    if _is_list(answer) or _is_list(accepted):  # each of its parts has its unit
         return _equal_values(answer, accepted, tolerance, leaf, depth)
     accepted, wanted = split_unit(accepted)
     answer, given = without_unit(answer, wanted)
@@ -241,7 +241,7 @@ def _matched(answers: Sequence[str], accepted: Sequence[str], equal: _Equal) -> 
 
 
 def _has_pairing(allowed: list[list[bool]]) -> bool:
-    """Whether rows and columns can be paired off along what is allowed (augmenting paths)."""
+    """Whether rows and columns can be paired off in allowed pairs (augmenting paths)."""
     row_of: dict[int, int] = {}
 
     def place(row: int, tried: set[int]) -> bool:

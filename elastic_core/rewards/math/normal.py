@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-CACHE_SIZE = 1 << 12  # texts whose spelling is remembered: a right answer is compared with many others
+CACHE_SIZE = 1 << 12  # texts with a remembered spelling: a right answer is compared with many others
 
 _CHARACTERS = str.maketrans(
     {

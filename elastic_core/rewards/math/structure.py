@@ -41,7 +41,7 @@ def parts_of(text: str) -> Group | None:
 
 
 def bracketed(text: str) -> Group | None:
-    """What is between the brackets around all of a text; None if there are none."""
+    """Parts between the brackets around all of a text; None if there are none."""
     if text.startswith(r"\{") and text.endswith(r"\}"):
         brackets, inner = "{}", text[2:-2]
     elif text[:1] in ("(", "[") and text[-1:] in (")", "]") and len(text) > 2:
@@ -91,7 +91,7 @@ def is_equation(text: str) -> bool:
 
 
 def sides_of(equation: str) -> tuple[list[str], list[str]]:
-    r"""Sides of `x=2^3=8\approx 8.0` without a name at an end, `2^3` and 8, and what they are rounded to."""
+    r"""Sides of `x=2^3=8\approx 8.0` without a name at an end, `2^3` and 8, and their rounded values."""
     exact, *rounded = (part.strip() for part in equation.split(r"\approx"))
     sides = _EQUALS.split(exact)
     if _ONLY_NAME.fullmatch(sides[0]):

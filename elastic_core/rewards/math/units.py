@@ -5,82 +5,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from fractions import Fraction
+from pathlib import Path
 
 from elastic_core.rewards.math.normal import TRIGONOMETRY, normal, number
 
-_UNITS = """
-dollar dollars usd USD = 100 cent
-cent cents ¢
-% percent percentage
-degree degrees deg °
-rad radian radians
-in inch inches = 0.0254 m
-ft foot feet = 0.3048 m
-yd yard yards = 0.9144 m
-mi mile miles = 1609.344 m
-nm nanometer nanometers = 1e-9 m
-mm millimeter millimeters millimetre millimetres = 0.001 m
-cm centimeter centimeters centimetre centimetres = 0.01 m
-m meter meters metre metres
-km kilometer kilometers kilometre kilometres = 1000 m
-s sec secs second seconds
-min mins minute minutes = 60 s
-h hr hrs hour hours = 3600 s
-day days = 86400 s
-week weeks = 604800 s
-month months
-yr year years = 12 month
-mg milligram milligrams = 0.001 g
-g gram grams
-kg kilogram kilograms = 1000 g
-lb lbs pound pounds = 453.59237 g
-oz ounce ounces = 28.349523125 g
-mL ml milliliter milliliters = 1e-6 m^3
-L liter liters litre litres = 0.001 m^3
-gal gallon gallons = 0.003785411784 m^3
-mph = 0.44704 m/s
-J joule joules
-kJ = 1000 J
-W watt watts
-kW = 1000 W
-V volt volts
-A ampere amperes
-N newton newtons
-Pa pascal pascals
-kPa = 1000 Pa
-Hz hertz
-kHz = 1000 Hz
-MHz = 1e6 Hz
-K kelvin kelvins
-C
-eV
-mol mole moles
-unit units
-"""
-"""A line each: names, the first of them the canonical one, and what one of it is, where that is exact."""
-_LINES = [line.partition(" = ") for line in _UNITS.strip().splitlines()]
+_TABLE, _WORDS = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").split("\n\n")
+"""A unit a line: names, the canonical one first, and its worth, where that is exact; then further words that
+may follow a number as text: things that are counted, and units that are not converted."""
+_LINES = [line.partition(" = ") for line in _TABLE.splitlines()]
 _CANONICAL = {name: names.split()[0] for names, _, _ in _LINES for name in names.split()}
 _WORTH = {names.split()[0]: worth.split() for names, _, worth in _LINES if worth}
-_KNOWN_WORDS = """
-people person children child kids adults students pupils boys girls men man women woman players teams customers guests
-members friends workers employees teachers passengers voters families animals cats dogs birds fish chickens cows
-horses apples oranges bananas fruits eggs cookies candies cakes cupcakes slices pizzas pies servings sandwiches cups
-glasses bottles cans bags boxes box jars packs packages bars plates spoons tablespoons teaspoons books pages words
-letters cards pens pencils crayons stamps stickers tickets coins toys balls marbles beads blocks balloons tiles tokens
-dolls gifts flowers trees plants seeds cars buses boats wheels houses rooms chairs tables seats shirts shoes dresses
-sheets sticks shells songs movies photos pictures pills questions problems points games matches votes steps laps trips
-rounds classes groups rows columns layers copies items objects pieces things parts ways times routes paths
-arrangements orderings permutations combinations possibilities outcomes cases choices options selections subsets sets
-functions values solutions answers numbers integers digits primes divisors factors multiples terms elements entries
-zeros zeroes sides edges vertices vertex faces angles diagonals triangles rectangles quadrilaterals polygons circles
-lines segments intersections regions bits bytes atoms molecules photons electrons protons neutrons particles ions
-cells different distinct possible positive real total old equal cal kcal calories MJ mJ MW mW mV kV mA keV MeV GeV meV
-erg ergs u amu ms ns pm fm micron microns angstrom angstroms AU pc kpc Mpc ly parsec parsecs light years light-year
-light-years T tesla G gauss F farad farads coulomb coulombs ohm ohms atm bar torr mmHg psi hp rpm GHz THz dB bpm ppm
-kWh arcsec arcseconds arcmin arcminutes steradians molar ton tons tonnes pints quarts acre acres hectares knots
-celsius fahrenheit euro euros yen yuan rupees pesos
-"""
-"""Further words that may follow a number as text: things that are counted, and units that are not converted."""
 _ANGLES = ("degree", "rad", "")
 _SENTENCE_WORDS = (
     "or and is isn are aren was were be not no nor never none wrong false incorrect if unless when where for than to "
@@ -183,9 +117,9 @@ def without_unit(text: str, wanted: str) -> tuple[str, str]:
 def in_one_unit(answer: str, given: str, accepted: str, wanted: str) -> list[tuple[str, str]]:
     r"""How an answer and an accepted one may be compared without their units; none if these exclude each other.
 
-    Either unit may be left out, except that digits in a base are wrong where no base is wanted. A per cent sign that
-    is not wanted is the unit of a number above 1 (50% for 50), and a hundredth otherwise (50% for 0.5, and not 0.5%). A
-    bare angle with \pi is in radians.
+    Either unit may be left out, but digits in a base are wrong where no base is wanted. A per cent sign that is not
+    wanted is the unit of a number above 1 (50% for 50), else a hundredth (50% for 0.5). A bare angle with \pi is in
+    radians.
     """
     same = [(answer, accepted)]
     if given == wanted:
@@ -266,7 +200,7 @@ def _one_word(word: str) -> str:
     return _CANONICAL.get(word, other)
 
 
-_KNOWN = frozenset(map(_one_word, (*_CANONICAL, *_KNOWN_WORDS.split())))
+_KNOWN = frozenset(map(_one_word, (*_CANONICAL, *_WORDS.split())))
 
 
 def _is_known(name: str) -> bool:

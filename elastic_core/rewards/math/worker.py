@@ -1,12 +1,11 @@
 """A process that compares answers by computer algebra (math-verify), one at a time: `python -m` this module.
 
-It imports what that takes, compares a few answers, which fills the caches of the parser, and forks a child. The child
-reads requests from standard input and writes verdicts to standard output, a line of JSON each. A child that has used
-the processor time of its deadline is ended by the kernel; another one, as warm, takes its place within milliseconds.
+It imports what that takes, compares a few answers to fill the parser's caches, and forks a child, which reads requests
+from standard input and writes verdicts, a line of JSON each. The kernel ends a child at the end of its processor time;
+another one, as warm, takes its place within milliseconds.
 
-Nothing here evaluates Python. math-verify's parser of plain expressions, which does, is not used. Its LaTeX parser
-builds sympy objects by itself, but gives the digits of a number to sympy, which reads all text by `eval`; that one
-function of sympy's is replaced by one that reads numbers and refuses everything else.
+Nothing here evaluates Python: math-verify's LaTeX parser gives the digits of numbers to sympy, which reads text by
+`eval`; that function is replaced by one that reads numbers and refuses everything else.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ def _verdict(answer: str, truth: str, rules: str = OURS) -> bool:
         return accepts(answer, MathTruth.decode(truth), _equal) is True
     except MemoryError:
         raise
-    except Exception:  # such as too deep a recursion: were this to end the process, an answer could fail a whole run
+    except Exception:  # such as too deep a recursion: were this to end the process, an answer could fail a run
         return False
 
 
@@ -168,7 +167,7 @@ def _equal(answer: str, accepted: str, tolerance: float | None) -> bool:
         return bool(factor.is_number and factor.is_finite and factor.is_nonzero)
     if isinstance(given, Expr) and isinstance(wanted, Expr) and (given.is_Symbol or wanted.is_Symbol):
         return bool(simplify(given - wanted) == 0)  # math-verify compares a variable by its name alone
-    # Its own deadline is an alarm; ours is outside.
+    # Its deadline is an alarm; ours is outside.
     return bool(verify(wanted, given, allow_set_relation_comp=True, timeout_seconds=None))
 
 
@@ -177,8 +176,7 @@ def _is_number(expression: Any) -> bool:
 
 
 def _same_value(to_15_places: Callable[..., bool], wanted: Any, given: Any, *precision: int) -> bool:
-    """Whether two expressions are equal, for math-verify, which compares to 15 decimal places: `to_15_places`. To these
-    all small numbers are equal."""
+    """Whether two expressions are equal. math-verify's `to_15_places` takes all small numbers for equal."""
     from math_verify.grader import safe_sympy_doit as evaluated
     from sympy import MatrixBase, Rational
 
@@ -221,8 +219,8 @@ def _within(limit: float, given: Any, wanted: Any, *, relative: bool) -> bool:
 
 _PRIMES = re.compile(r"([a-zA-Z])'('?)")
 _DEGREES = re.compile(r"([0-9.]+|[a-zA-Z]|\([^()]*\)|\{[^{}]*\})\\degree")
-# What its parser reads as something else: 1 2 as a sum, 52_8 without the base, 46' as 46, 0.\overline{3} as 0, words as
-# nothing, \frac{1}{2}1 as a product, and what is not to be seen.
+# Texts that its parser misreads: 1 2 as a sum, 52_8 without the base, 46' as 46, 0.\overline{3} as 0, words as
+# nothing, \frac{1}{2}1 as a product, and invisible text.
 _MISREAD = re.compile(
     r"[0-9.]\s+[0-9.]|[0-9]_|['\"]|phantom|\\overline|\\text(?![a-z])|(?:^|[^_])\{[^{}]*\}[0-9]|[)}]\}[0-9]|\)[0-9]|dots|:.*:|\\\}\\cdot"
 )

@@ -26,14 +26,21 @@ from elastic_core.rewards.response import response_text
 from elastic_core.seeds import group_seed, rollout_seed
 from elastic_core.strategies import STRATEGIES, Sampling
 from elastic_core.training.algorithms import Answered, Credit, Cuts, num_distinct, rows, think_and_answer
-from elastic_core.training.grpo.reward import REWARDS, L1Parameters, LengthRequest, Rollout, measures, thought_measures
+from elastic_core.training.grpo.reward import (
+    L1Parameters,
+    LengthRequest,
+    Rollout,
+    measures,
+    reward_of,
+    thought_measures,
+)
 from elastic_core.training.grpo.server import ServerEngine, server_class
 from elastic_core.trajectory import Trajectory
 
 
 @dataclass(frozen=True)
 class RolloutPlan:
-    """What a rollout is drawn from, a function of its problem, step and number: a resumed training plans the same. Each
+    """Inputs of a rollout, a function of its problem, step and number: a resumed training plans the same. Each
     request's seed is derived from `seed`; the prompt contains L1's `request`."""
 
     prompt: tuple[int, ...]
@@ -55,14 +62,14 @@ class RowOutput(AgentLoopOutput):  # type: ignore[misc]
 
 
 class ElasticAgentLoop(AgentLoopBase):
-    """Settings come from the section `elastic` that `config.compose` adds to verl's configuration."""
+    """Settings are those of the section `elastic` that `config.compose` adds to verl's configuration."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         settings = self.config.elastic
         self._budget = TrainingBudget.parse(settings.budget)
         self._l1 = L1Parameters(**settings.l1) if settings.l1 else None
-        self._reward = REWARDS[settings.reward]
+        self._reward = reward_of(settings.reward)
         self._strategy = STRATEGIES[settings.strategy]
         self._as_published = bool(settings.as_published)
         self._on_truncated = not settings.mask_truncated_samples
@@ -119,8 +126,7 @@ class ElasticAgentLoop(AgentLoopBase):
         return self._rows(thoughts, graded, self._cuts, [engine for _, engine in samplers], metrics)
 
     def _plans(self, row: Mapping[str, Any], sessions: Iterable[int]) -> list[RolloutPlan]:
-        """Plans of one problem's rollouts, by their numbers. Budget and requested length are the same in all, as
-        their rewards are compared."""
+        """Plans of one problem's rollouts, by number. Their rewards are compared, so budget and length are the same."""
         step, place = int(row["global_steps"]), {"source": row["data_source"], "index": int(row["index"])}
         # A validation problem keeps its draw, so that validations of different steps compare.
         group = group_seed(self._seed, step=step if row["extra_info"]["split"] == "train" else 0, **place)
@@ -136,7 +142,7 @@ class ElasticAgentLoop(AgentLoopBase):
         return [RolloutPlan(tuple(prompt), budget, seed, request) for seed in seeds]
 
     def _sampler(self, sampling_params: Mapping[str, Any]) -> tuple[Sampling, ServerEngine]:
-        """What a `Generate` carries of verl's sampling parameters, and an engine of one rollout with the others."""
+        """The sampling parameters of verl that a `Generate` carries, and an engine of one rollout with the others."""
         others = dict(sampling_params)
         sampling = Sampling(others.pop("temperature"), others.pop("top_p"), bool(others.pop("logprobs")))
         return sampling, ServerEngine(self.server_manager, others, seeded=self._seeded)
@@ -148,7 +154,7 @@ class ElasticAgentLoop(AgentLoopBase):
             text = response_text(self._tokenizer, self._markers, trajectory).graded(trajectory.think_finish)
             return grade(row["extra_info"]["grader"], text, row["reward_model"]["ground_truth"])
 
-        # Parsing mathematics and running code block; other rollouts must go on meanwhile.
+        # Parsing mathematics and running code block; other rollouts must go on.
         return Rollout(trajectory, await asyncio.to_thread(graded), request)
 
     async def _graded_answers(self, answered: Answered, row: Mapping[str, Any]) -> list[list[Rollout]]:
@@ -200,11 +206,11 @@ class ElasticAgentLoop(AgentLoopBase):
 def of_row(
     measured: Mapping[str, float], score: float | None, generated: int, validation: Mapping[str, float] | None = None
 ) -> dict[str, Any]:
-    """What the trainer reads of a row, and what verl wants beside it.
+    """Extra fields of a row: the trainer's, and those that verl requires.
 
     Args:
         measured: of its rollout; empty in all rows of a rollout but one. So is `generated`, the tokens sampled for it.
-        score: None in rows that have none of their own.
+        score: None in rows without one.
         validation: numbers that verl averages in validation.
     """
     of_verl: dict[str, Any] = {"reward_extra_info": dict(validation or {}), "turn_scores": [], "tool_rewards": []}
@@ -228,7 +234,7 @@ class RolloutWorker(AgentLoopWorkerTQ.__ray_actor_class__):  # type: ignore[misc
     ) -> None:
         run = self._agent_loop.run if trajectory["validate"] else self._agent_loop.run_training
         output = await run(sampling_params, **row)
-        # verl stores the whole problem with each of its rollouts. They are graded, and a program's tests can be 189 MB.
+        # verl stores the problem with each of its rollouts. They are graded, and a program's tests can be 189 MB.
         graded = row | {"reward_model": row["reward_model"] | {"ground_truth": None}}
         await self._agent_loop_postprocess(output, trajectory["validate"], **graded)
 

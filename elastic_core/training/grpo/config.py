@@ -1,4 +1,4 @@
-"""Training's settings in verl's own configuration.
+"""Training's settings as verl's configuration.
 
 Advantages are those of the algorithm (algorithms.py); PPO's clipped ratio is against the policy that sampled; the KL
 penalty is a loss term, not part of the reward.
@@ -17,14 +17,14 @@ from elastic_core.errors import UserError, first_line, nearest
 from elastic_core.models.files import is_large, tensors
 from elastic_core.system.nested import leaves
 from elastic_core.training.algorithms import shares
-from elastic_core.training.grpo.parameters import DEFAULT_ANSWERS, GrpoParameters
+from elastic_core.training.grpo.parameters import ACTOR, ROLLOUT, GrpoParameters, Verl
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
 class Job(TypedDict):
-    """Where one training reads and writes; paths are visible on every node."""
+    """Paths that one training reads and writes, visible on every node."""
 
     model: Path | str  # Hugging Face checkpoint to start from
     train_files: Sequence[Path]  # parquet in the schema of `elastic_core.data.problems`
@@ -35,7 +35,7 @@ class Job(TypedDict):
 
 
 def compose(parameters: GrpoParameters, **job: Unpack[Job]) -> "DictConfig":
-    """verl's configuration, composed on its own ppo_trainer.yaml; verl raises for a key that it does not know, and
+    """verl's configuration, composed on its ppo_trainer.yaml; verl raises for a key that it does not know, and
     ValueError or AssertionError for values. UserError for what `train.verl` gives and is refused."""
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
@@ -78,7 +78,7 @@ def _pass_on(given: Mapping[str, Any], config: "DictConfig", ours: Mapping[str, 
 
 
 def _is_like(value: Any, default: Any) -> bool:
-    """Whether a scalar can replace verl's own, which says of what kind it is."""
+    """Whether a scalar can replace verl's default, which has its kind."""
     if not isinstance(default, bool | int | float | str) or value is None:
         return True
     kind = (int, float) if type(default) is float else type(default)
@@ -100,27 +100,28 @@ def verl_config(name: str, changed: Mapping[str, Any]) -> "DictConfig":
 def overrides(parameters: GrpoParameters, **job: Unpack[Job]) -> dict[str, Any]:
     """What differs from verl's defaults, by hydra's dotted key; those that begin with "+" are not in its YAML."""
     p = parameters
+    passed_on = {
+        str(key): getattr(p, name)
+        for name, field in GrpoParameters.model_fields.items()
+        for key in field.metadata
+        if isinstance(key, Verl)
+    }
     return {
+        **passed_on,
         **_algorithm(p),
         **_actor(p, job["model"]),
         **_rollout(p, job["model"]),
         "data.train_files": [str(file) for file in job["train_files"]],
         "data.val_files": [str(file) for file in job["validation_files"]],
-        "data.train_batch_size": p.batch_size,
-        "data.max_prompt_length": p.prompt_tokens,
         "data.max_response_length": p.response_tokens,
         "data.filter_overlong_prompts": True,
-        "data.seed": p.seed,
         "data.val_max_samples": p.validation_problems or -1,
         # Rows are small. Worker processes cost more than they bring, and die noisily at shutdown.
         "data.dataloader_num_workers": 0,
         "trainer.device": "cpu" if p.device == "cpu" else "cuda",
-        "trainer.nnodes": p.nodes,
-        "trainer.n_gpus_per_node": p.gpus_per_node,
         "trainer.total_training_steps": p.updated_steps,
         # The problems may be passed over several times; total_training_steps ends the run.
         "trainer.total_epochs": p.updated_steps,
-        "trainer.save_freq": p.save_every,
         "trainer.test_freq": p.validate_every or -1,
         "trainer.val_before_train": p.validate_first and p.validate_every > 0,
         "trainer.resume_mode": "auto",
@@ -128,40 +129,34 @@ def overrides(parameters: GrpoParameters, **job: Unpack[Job]) -> dict[str, Any]:
         "trainer.project_name": "elastic-reasoning",
         "trainer.experiment_name": job["run_name"],
         "trainer.logger": ["console", *(["mlflow"] if job.get("mlflow") else [])],
-        "transfer_queue.backend.SimpleStorage.num_data_storage_units": p.nodes,
     }
 
 
 def _algorithm(p: GrpoParameters) -> dict[str, Any]:
     cuts: dict[str, Any] = {"+elastic.cuts": None}
-    if p.algorithm != "grpo":
+    if p.cuts_thoughts:
         cuts = {
             **{f"+elastic.cuts.credit.{key}": value for key, value in asdict(p.credited).items()},
             "+elastic.cuts.at": p.cuts_at,
             "+elastic.cuts.weights": shares(p.cut_weighting, p.cuts_at),
-            "+elastic.cuts.answers": p.answers or DEFAULT_ANSWERS,
+            "+elastic.cuts.answers": p.answers or 4,
             "+elastic.cuts.thoughts": p.group_size,
         }
     return {
-        "algorithm.adv_estimator": f"elastic_{'grpo' if p.algorithm == 'grpo' else 'rows'}_{p.divisor}",  # trainer.py
+        # Registered by trainer.py.
+        "algorithm.adv_estimator": p.algorithm
+        if ":" in p.algorithm
+        else f"elastic_{'rows' if p.cuts_thoughts else 'grpo'}_{p.divisor}",
         "critic.enable": False,
         "algorithm.use_kl_in_reward": False,
-        "algorithm.rollout_correction.bypass_mode": p.reuse_rollout_logprobs,
         **{f"algorithm.rollout_correction.{key}": value for key, value in p.rollout_correction or ()},
         # Problems are fetched one at a time, and replay_buffer.py asks for more.
         **({"algorithm.filter_groups.enable": True} if p.filter_groups else {}),
         "+elastic.filter_groups": p.max_num_gen_batches if p.filter_groups else None,
-        # Read by agent_loop.py and trainer.py; verl's own sections refuse keys they do not know.
+        # Read by agent_loop.py and trainer.py; verl's sections refuse unknown keys.
         "+elastic.strategy": "separate_native" if p.one_pass else p.strategy,
-        "+elastic.budget": p.budget,
         "+elastic.reward": p.reward_name,
-        "+elastic.mask_truncated_samples": p.mask_truncated_samples,
         "+elastic.train_on_forced_end": p.train_on_forced_end or p.as_published,
-        "+elastic.as_published": p.as_published,
-        "+elastic.seed": p.seed,
-        "+elastic.rollout_seeds": p.rollout_seeds,
-        "+elastic.keep_checkpoints": p.keep_checkpoints,
-        "+elastic.max_generated_tokens": p.max_generated_tokens,
         **cuts,
         **({f"+elastic.l1.{key}": value for key, value in p.l1} if p.l1 else {"+elastic.l1": None}),
     }
@@ -169,110 +164,85 @@ def _algorithm(p: GrpoParameters) -> dict[str, Any]:
 
 def _actor(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
     cpu = p.device == "cpu"
-    actor = "actor_rollout_ref.actor"
     precision = p.precision or ("fp32" if cpu else "bf16")
     overrides: dict[str, Any] = {}
-    for engine in (actor, "actor_rollout_ref.ref"):
-        # Above one node every node holds a whole copy: parameters are gathered within it, gradients alone travel.
+    for engine in (ACTOR, "actor_rollout_ref.ref"):
+        # Above one node every node holds a copy: parameters are gathered within it, gradients alone travel.
         overrides[f"{engine}.fsdp_config.fsdp_size"] = p.gpus_per_node if p.nodes > 1 else -1
         overrides[f"{engine}.fsdp_config.use_torch_compile"] = not cpu
         # Left out, FSDP computes in bf16; its `dtype` is read by other engines only.
         overrides[f"+{engine}.fsdp_config.mixed_precision.param_dtype"] = precision
     if p.loss_agg_mode == "seq-mean-token-sum-norm":
         # Else verl divides by the width of the micro-batch, which differs from one to the next.
-        overrides[f"{actor}.loss_scale_factor"] = p.response_tokens
+        overrides[f"{ACTOR}.loss_scale_factor"] = p.response_tokens
     clip = {"": p.clip_low, "_low": p.clip_low, "_high": p.clip_high}
     if p.as_published:  # Its bounds are logged and not used. No ratio is as far from 1: verl takes e^20 at most.
         clip = dict.fromkeys(("", "_low", "_high", "_c"), 1e9)
-    overrides |= {f"{actor}.clip_ratio{bound}": ratio for bound, ratio in clip.items()}
+    overrides |= {f"{ACTOR}.clip_ratio{bound}": ratio for bound, ratio in clip.items()}
     if p.lora_rank:
         overrides |= {
             "actor_rollout_ref.model.lora_rank": p.lora_rank,
             "actor_rollout_ref.model.lora_alpha": p.lora_alpha or 2 * p.lora_rank,
-            # vLLM gets whole weights. It needs no LoRA kernels, and its prefix cache and CUDA graphs stay as they are.
+            # vLLM gets merged weights. It needs no LoRA kernels, and its prefix cache and CUDA graphs stay as they are.
             "actor_rollout_ref.model.lora.merge": True,
         }
     return overrides | {
         "actor_rollout_ref.model.path": str(model),
         "actor_rollout_ref.model.use_remove_padding": p.attention == "flash_attention_2",
-        "+actor_rollout_ref.model.override_config.attn_implementation": p.attention,
         "actor_rollout_ref.model.enable_gradient_checkpointing": not cpu,
         # Log-probabilities in chunks of tokens. Without flash-attn's kernels verl otherwise loops over single tokens,
         # which for a large model on a CPU costs less than computing the chunks' logits twice.
         "actor_rollout_ref.model.use_fused_kernels": not (cpu and is_large(Path(model))),
         "actor_rollout_ref.model.fused_kernel_options.impl_backend": "torch",
-        f"{actor}.strategy": "fsdp2",
-        f"{actor}.ppo_mini_batch_size": p.mini_batch_size,
-        f"{actor}.use_dynamic_bsz": True,
-        f"{actor}.ppo_max_token_len_per_gpu": p.tokens_per_device,
-        # By default over the mini-batch's tokens that are trained on: others are masked out of sum and count.
-        f"{actor}.loss_agg_mode": p.loss_agg_mode,
-        f"{actor}.policy_loss.loss_mode": p.loss_mode,
-        f"{actor}.entropy_coeff": p.entropy_coefficient,
-        f"{actor}.use_kl_loss": p.kl_coefficient > 0,
-        f"{actor}.kl_loss_coef": p.kl_coefficient,
-        f"{actor}.kl_loss_type": "low_var_kl",
-        f"{actor}.optim.lr": p.learning_rate,
+        f"{ACTOR}.strategy": "fsdp2",
+        f"{ACTOR}.use_dynamic_bsz": True,
+        f"{ACTOR}.use_kl_loss": p.kl_coefficient > 0,
+        f"{ACTOR}.kl_loss_type": "low_var_kl",
         # Published, the first step has a rate of 0 without a warm-up too.
-        f"{actor}.optim.lr_warmup_steps": max(p.warmup_steps, int(p.as_published)),
-        f"{actor}.optim.weight_decay": p.weight_decay,
-        f"{actor}.optim.clip_grad": p.clip_grad,
+        f"{ACTOR}.optim.lr_warmup_steps": max(p.warmup_steps, int(p.as_published)),
         # hf_model makes exporting a copy, whatever the number of processes that trained.
-        f"{actor}.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
-        f"{actor}.checkpoint.load_contents": ["model", "optimizer", "extra"],
-        # Between rollouts all of it is on the accelerator. The reference lives in the host's memory anyway.
-        f"{actor}.fsdp_config.param_offload": p.offload,
-        f"{actor}.fsdp_config.optimizer_offload": p.offload,
+        f"{ACTOR}.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
+        f"{ACTOR}.checkpoint.load_contents": ["model", "optimizer", "extra"],
     }
 
 
 def _rollout(p: GrpoParameters, model: Path | str) -> dict[str, Any]:
     context = p.context_tokens
-    rollout = "actor_rollout_ref.rollout"
     overrides: dict[str, Any] = {
-        f"{rollout}.name": "vllm",
+        f"{ROLLOUT}.name": "vllm",
         # Thoughts that are cut make one rollout of a problem, with many rows.
-        f"{rollout}.n": p.group_size if p.algorithm == "grpo" else 1,
-        f"{rollout}.dtype": p.rollout_dtype or ("float32" if p.device == "cpu" else "bfloat16"),
-        f"{rollout}.temperature": p.temperature,
-        f"{rollout}.seed": p.seed,
-        f"{rollout}.tensor_model_parallel_size": p.tensor_parallel,
-        # Of what the agent loop makes of a problem; data.max_prompt_length is that of the problem itself.
-        f"{rollout}.prompt_length": context - p.response_tokens,
-        f"{rollout}.max_model_len": context,
-        f"{rollout}.max_num_batched_tokens": max(context, PREFILL_TOKENS),
-        f"{rollout}.max_num_seqs": p.max_sequences,
-        f"{rollout}.gpu_memory_utilization": p.memory_fraction,
-        f"{rollout}.agent.num_workers": p.rollout_workers,
-        f"{rollout}.agent.default_agent_loop": "elastic",
-        f"{rollout}.val_kwargs.n": p.validation_samples,
-        f"{rollout}.val_kwargs.temperature": p.validation_temperature,
-        f"{rollout}.val_kwargs.top_p": p.validation_top_p,
-        f"{rollout}.val_kwargs.do_sample": p.validation_temperature > 0,
+        f"{ROLLOUT}.n": 1 if p.cuts_thoughts else p.group_size,
+        f"{ROLLOUT}.dtype": p.rollout_dtype or ("float32" if p.device == "cpu" else "bfloat16"),
+        # With L1's request, that the agent loop adds; data.max_prompt_length is without.
+        f"{ROLLOUT}.prompt_length": context - p.response_tokens,
+        f"{ROLLOUT}.max_model_len": context,
+        f"{ROLLOUT}.max_num_batched_tokens": max(context, PREFILL_TOKENS),
+        f"{ROLLOUT}.agent.default_agent_loop": "elastic",
+        f"{ROLLOUT}.val_kwargs.do_sample": p.validation_temperature > 0,
         # The agent loop grades, so verl's reward workers would idle. For other scores verl calls our grader too.
         "reward.num_workers": 0,
         "reward.custom_reward_function.path": "pkg://elastic_core.training.grpo.reward",
         "reward.custom_reward_function.name": "compute_score",
     }
     if p.tensor_parallel > 1:  # Text: verl writes it as JSON, which cannot hold omegaconf's tables.
-        overrides[f"+{rollout}.engine_kwargs.vllm.compilation_config"] = json.dumps(NO_FUSED_ALL_REDUCE)
+        overrides[f"+{ROLLOUT}.engine_kwargs.vllm.compilation_config"] = json.dumps(NO_FUSED_ALL_REDUCE)
     if p.one_pass:
         processor = installed_runner("cpu" if p.device == "cpu" else "cuda").processor
-        overrides[f"+{rollout}.engine_kwargs.vllm.logits_processors"] = [processor]
+        overrides[f"+{ROLLOUT}.engine_kwargs.vllm.logits_processors"] = [processor]
     if p.device == "cpu":
         largest = max((prod(tensor["shape"]) for tensor in tensors(Path(model)).values()), default=0)
         overrides |= {
-            f"{rollout}.enforce_eager": True,
+            f"{ROLLOUT}.enforce_eager": True,
             # Weights and cache share the trainer's memory anyway.
-            f"{rollout}.free_cache_engine": False,
-            f"+{rollout}.enable_sleep_mode": False,
+            f"{ROLLOUT}.free_cache_engine": False,
+            f"+{ROLLOUT}.enable_sleep_mode": False,
             # Per-request seeds kill vLLM's CPU engine once a prefill is split.
-            f"{rollout}.enable_chunked_prefill": False,
+            f"{ROLLOUT}.enable_chunked_prefill": False,
             # The CPU's default of 128 tokens is longer than a short thought, so the prefix cache would never hit.
-            f"+{rollout}.engine_kwargs.vllm.block_size": 32,
-            f"+{rollout}.engine_kwargs.vllm.distributed_executor_backend": CPU_EXECUTOR,
+            f"+{ROLLOUT}.engine_kwargs.vllm.block_size": 32,
+            f"+{ROLLOUT}.engine_kwargs.vllm.distributed_executor_backend": CPU_EXECUTOR,
             # New weights are sent in a block of shared memory, of which containers have little. It holds the largest
             # tensor in float32.
-            f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": max(32, ceil(4 * largest / 2**20)),
+            f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes": max(32, ceil(4 * largest / 2**20)),
         }
     return overrides

@@ -1,7 +1,6 @@
 """The training job's entry point: `python -m elastic_core.training.grpo.main CONFIG.yaml`.
 
-CONFIG.yaml is what `config.compose` returned. Killed, the same command resumes from the last checkpoint; finished, it
-says so and does nothing.
+CONFIG.yaml is what `config.compose` returned. Killed, the same command resumes from the last checkpoint.
 """
 
 import os
@@ -38,14 +37,14 @@ def main(file: str) -> None:
         recover(out_dir)
         run(config)
     except UserError as error:
-        # Ray wraps what an actor raised.
+        # Ray wraps an actor's error.
         raise SystemExit(f"{REFUSED}{getattr(error, 'cause', error)}") from None
     except Exception as error:
         if not is_transient(error):
             raise
         traceback.print_exc()
         raise SystemExit(f"{LOST}{type(error).__name__}, see above") from None
-    # verl's loop can end at once, as if it had trained.
+    # verl's loop can end without a step, as if it had trained.
     if not is_finished(out_dir, steps, tokens):
         raise RuntimeError(f"verl returned, but {out_dir} holds no checkpoint of step {steps}, or of its last tokens")
 

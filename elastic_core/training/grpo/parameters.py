@@ -1,10 +1,12 @@
 """Settings of training under a budget, or at several."""
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from elastic_core.budget import Budget, TrainingBudget
+from elastic_core.errors import UserError
+from elastic_core.system.imported import imported
 from elastic_core.training.algorithms import (
     CREDITS,
     Credit,
@@ -16,7 +18,6 @@ from elastic_core.training.algorithms import (
     shares,
 )
 from elastic_core.training.grpo.reward import REWARDS, L1Parameters
-from elastic_core.training.grpo.rollout_correction import RolloutCorrection
 
 DEADLINES = {"start_timeout_seconds", "step_timeout_seconds"}
 """Settings of how a training is observed; they do not change its result."""
@@ -33,204 +34,210 @@ PUBLISHED: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 """What `as_published` leaves no choice of; the last is how a message names it."""
 
-DEFAULT_ANSWERS = 4
-"""From each cut of a thought, as AnytimeReasoner has them."""
+ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+FSDP, STORAGE = f"{ACTOR}.fsdp_config", "transfer_queue.backend.SimpleStorage"
+ATTENTION = "+actor_rollout_ref.model.override_config.attn_implementation"
 
 PROMPT_TOKENS = 32
 """Room in the context for L1's sentence, in tokens."""
 
-
 Aggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+_REJECTION = "(token_k[123]|seq_(sum|mean)_k[123]|seq_max_k[23])"
 
 
-def _newer(default: Any, description: str, **limits: Any) -> Any:
+class Verl(str):
+    """Key of verl's configuration that a setting's value is passed on to; "+" before it adds the key."""
+
+
+def _newer(default: Any, **limits: Any) -> Any:
     """A field that keys leave out at its default, because older trainings' keys lack it."""
-    return Field(default, exclude_if=lambda value: value == default, description=description, **limits)
+    return Field(default, exclude_if=lambda value: value == default, **limits)
+
+
+class RolloutCorrection(BaseModel):
+    """verl's `algorithm.rollout_correction`, in its names: the ratio of the trainer's probability to the sampler's
+    weighs each token or response, up to a limit, or leaves it out. Forced tokens are not corrected.
+
+    Sampler and trainer round differently in bfloat16, so the policy that sampled is not quite the one that is trained
+    (Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training").
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    rollout_is: Literal["token", "sequence"] | None = "token"
+    """Weigh every token by its own ratio, or by its response's; none weighs nothing."""
+    rollout_is_threshold: float | str = 2.0
+    """Largest weight; "0.5_5.0" gives weights outside of the two no part (masked, IcePop)."""
+    rollout_is_batch_normalize: bool = False
+    """Divide the weights by their mean in the batch."""
+    rollout_rs: str | None = Field(None, pattern=f"^{_REJECTION}(,{_REJECTION})*$")
+    """Reject tokens or responses whose ratio is beyond rollout_rs_threshold: token_k1, seq_mean_k3 ..."""
+    rollout_rs_threshold: float | str | None = None
+    """"0.5_2.0" for k1, the largest divergence for k2 and k3."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if (self.rollout_rs is None) != (self.rollout_rs_threshold is None):
+            raise ValueError("rejection needs both rollout_rs and rollout_rs_threshold")
+        if self.rollout_is is None and self.rollout_rs is None:
+            raise ValueError("rollout_correction corrects nothing; give rollout_is or rollout_rs, or leave it out")
+        return self
 
 
 class GrpoParameters(BaseModel):
-    """Defaults are those of E1-Math-1.5B (Elastic Reasoning, Appendix B)."""
+    """Settings of training. Defaults are those of E1-Math-1.5B (Elastic Reasoning, Appendix B)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    algorithm: Literal["grpo", "anytime", "reo"] = _newer(
-        "grpo",
-        "grpo: one answer to each rollout, under one budget. anytime: thoughts cut at several budgets, answers from "
-        "each, and each segment of a thought rewarded for the cuts after it (AnytimeReasoner). reo: as anytime, with "
-        "one reward for the whole thought (REO-RL).",
-    )
-    cuts: tuple[int, ...] | None = _newer(
-        None,
-        "Thinking tokens that anytime and reo cut a thought at, ascending to the budget's; by default its quarters, or "
-        "for reo its eighth, quarter, half and all of it.",
-    )
-    cut_weights: Weighting | tuple[float, ...] | None = _newer(
-        None,
-        'How much each cut counts: "uniform" (anytime\'s default), "linear" in its tokens, "log-uniform" (the mean '
-        'over log t), "width" (the mean over t, reo\'s default), or a number for each.',
-    )
-    credit: Literal["segment", "whole"] | None = _newer(
-        None,
-        "What a segment of a thought that is cut is rewarded for: the cuts after it (anytime's default), or all of "
-        "them (reo's).",
-    )
-    own_baseline: bool | None = _newer(
-        None,
-        "Compare a segment with the thought's own earlier cuts too, the more, the later it is (anytime's default), or "
-        "with the problem's other thoughts alone (reo's).",
-    )
-    norm_adv_by_std: Divisor | None = _newer(
-        None,
-        "Divide advantages by the deviation of rewards within a problem (group: the default of grpo, and of reo's "
-        "thoughts), by nothing (none: Dr. GRPO, and anytime's default), or less their mean by the deviation in the "
-        "whole batch (batch: REINFORCE++-baseline, DLER).",
-    )
-    filter_groups: bool = _newer(
-        False,
-        "Dynamic sampling: sample further problems in place of those whose rollouts all have the same reward, until a "
-        "step has its batch (DAPO).",
-    )
-    max_num_gen_batches: int = _newer(
-        10, "Batches that filter_groups samples for a step; then it trains on what there is.", ge=1
-    )
-    answers: int | None = _newer(None, f"Answers from each cut of anytime and reo; {DEFAULT_ANSWERS} by default.", ge=2)
-    strategy: Literal["separate", "vanilla"] = Field(
-        "separate", description="How rollouts are decoded; vanilla trains under plain truncation at t + s."
-    )
-    one_pass: bool = _newer(
-        False,
-        "Ask for a rollout in one request, in which the engine closes the thought and ends the solution, instead of "
-        "two: half the requests and no second prefill, the same distribution, other draws.",
-    )
-    budget: str = Field(
-        "1k+1k",
-        description='Thinking and solution tokens of a rollout, "t+s"; "512..3k+1k" draws t per problem and step, the '
-        "same for all rollouts of the problem.",
-    )
-    l1: L1Parameters | None = Field(
-        None, description="Ask for a length in the prompt and reward it, as L1 does; needs strategy vanilla."
-    )
-    reward: str | None = _newer(
-        None,
-        "Reward of a rollout: correctness, finished (correct, and ended by the model), l1_exact, l1_max, or a function "
-        "that you register in elastic_core/training/grpo/reward.py; by default correctness, or with l1 the one of its "
-        "form.",
-    )
-    steps: int = Field(200, ge=1, description="Training steps: rollouts of one batch, then updates on it.")
-    max_generated_tokens: int | None = _newer(
-        None,
-        "End after the step that brings the tokens sampled in training rollouts to so many, if `steps` have not ended "
-        "before: trainings of different algorithms are compared at equal tokens.",
-        ge=1,
-    )
-    batch_size: int = Field(128, ge=1, description="Problems per step.")
-    group_size: int = Field(8, ge=2, description="Rollouts, or thoughts, per problem: their rewards are compared.")
-    mini_batch_size: int = Field(64, ge=1, description="Problems per optimiser update; divides batch_size.")
-    learning_rate: float = Field(1e-6, gt=0, description="AdamW's, constant after the warm-up.")
-    warmup_steps: int = Field(
-        0, ge=0, description="Steps of linear warm-up: all updates of a step have one rate, and the first step's is 0."
-    )
-    weight_decay: float = Field(0.01, ge=0, description="AdamW's.")
-    clip_grad: float = Field(1.0, gt=0, description="Largest gradient norm.")
-    clip_low: float = Field(0.2, gt=0, lt=1, description="PPO clips the probability ratio below 1 - clip_low.")
-    clip_high: float = Field(0.2, gt=0, description="PPO clips the probability ratio above 1 + clip_high.")
-    loss_agg_mode: Aggregation = _newer(
-        "token-mean",
-        "How verl adds up the loss of tokens: their mean in the mini-batch, or of each response its sum or mean; "
-        "seq-mean-token-sum-norm divides the sum by the longest response (Dr. GRPO).",
-    )
-    loss_mode: Literal["vanilla", "gspo"] = _newer(
-        "vanilla",
-        "verl's policy loss: a ratio for each token, or for each response (gspo; it takes clip_low = 3e-4, clip_high = "
-        "4e-4 and loss_agg_mode = seq-mean-token-mean).",
-    )
-    rollout_correction: RolloutCorrection | None = _newer(
-        None,
-        "Correct for the difference of sampler and trainer, which round differently in bfloat16; not in float32.",
-    )
-    kl_coefficient: float = Field(
-        0.001, ge=0, description="Weight of the low-variance KL estimate to the initial model; 0 loads no reference."
-    )
-    entropy_coefficient: float = Field(0.001, ge=0, description="Weight of the entropy bonus.")
-    temperature: float = Field(0.6, gt=0, description="Of training rollouts; log-probabilities are taken at it too.")
-    reuse_rollout_logprobs: bool = Field(
-        False,
-        description="Take the sampler's log-probabilities as those of the old policy instead of computing them again: "
-        "faster, exact only where sampler and trainer agree (float32).",
-    )
-    mask_truncated_samples: bool = _newer(
-        False,
-        "Leave rollouts that a limit ended out of the loss, as DeepCoder does; their rewards still count in their "
-        "group's mean and deviation. A mini-batch of such rollouts alone makes no update.",
-    )
-    train_on_forced_end: bool = _newer(
-        False,
-        "Train on a forced think-end as if the policy had sampled it, as the published script of Elastic Reasoning "
-        "does. The sampler gives it no probability, so the agreement of sampler and trainer is not watched.",
-    )
-    as_published: bool = _newer(
-        False,
-        "Take the loss of the published script of Elastic Reasoning: train_on_forced_end, an end-of-text after every "
-        "solution that was cut, means by micro-batch, a first step at rate 0, one step fewer, and neither clipping nor "
-        "rollout_correction.",
-    )
-    prompt_tokens: int = Field(1024, ge=1, description="Longest prompt in tokens; longer problems are left out.")
-    save_every: int = Field(10, ge=1, description="Steps between checkpoints: what a crash can cost.")
-    keep_checkpoints: int = Field(2, ge=1, description="Checkpoints kept; older ones are deleted.")
-    validate_every: int = Field(10, ge=0, description="Steps between validations; 0 for none.")
-    validate_first: bool = Field(
-        True, description="Validate before the first step too, which is where curves begin; not without validate_every."
-    )
-    validation_problems: int | None = Field(
-        None, gt=0, description="Problems to validate on, drawn by the seed from all sets together; all by default."
-    )
-    validation_samples: int = Field(8, ge=1, description="Rollouts per validation problem.")
-    validation_temperature: float = Field(0.6, ge=0, description="Of validation rollouts; 0 is greedy.")
-    validation_top_p: float = Field(0.95, gt=0, le=1, description="Nucleus of validation rollouts.")
-    seed: int = Field(0, ge=0, lt=2**31, description="Of data order and rollouts.")
-    rollout_seeds: Literal["request", "engine"] = _newer(
-        "request",
-        "Where rollouts take their random numbers from. request: a seed for each, so that a training which is repeated "
-        "or resumed asks for the same draws. engine: vLLM's own generator, which its V1 sampler calls once a step for "
-        "all requests, not once for each; the draws of a rollout then depend on the others under way.",
-    )
-    device: Literal["gpu", "cpu"] = Field("gpu", description="What trains and generates.")
-    nodes: int = Field(1, ge=1, description="Machines.")
-    gpus_per_node: int = Field(8, ge=1, description="Accelerators of each; on a CPU, processes that share its cores.")
-    tensor_parallel: int = Field(1, ge=1, description="Accelerators per vLLM replica; divides their total.")
-    max_sequences: int = Field(256, ge=1, description="Sequences a vLLM replica generates at a time.")
-    memory_fraction: float = Field(0.6, gt=0, lt=1, description="Share of a GPU's memory for vLLM; not used on a CPU.")
-    tokens_per_device: int = Field(16384, ge=1, description="Most tokens of a forward pass, padded; more are split.")
-    offload: bool = Field(
-        False,
-        description="Keep the trainer's parameters and optimiser state in the host's memory while vLLM generates: it "
-        "frees 12 bytes a parameter, shared by a node's accelerators, and costs moving them several times a step.",
-    )
-    rollout_workers: int = Field(8, ge=1, description="Processes that drive and grade rollouts.")
-    rollout_dtype: Literal["float32", "bfloat16", "float16"] | None = _newer(
-        None, "Number format of the sampler's weights; by default bfloat16 on a GPU, float32 on a CPU."
-    )
-    precision: Literal["bf16", "fp32"] | None = _newer(
-        None,
-        "Of the trainer's passes; by default bf16 on a GPU, and fp32 on a CPU, where bf16 pays if it has AMX. Master "
-        "weights are always fp32.",
-    )
-    lora_rank: int = _newer(
-        0, "Train adapters of this rank on all linear layers, with the model as it is; 0 trains the model.", ge=0
-    )
-    lora_alpha: int | None = _newer(None, "Scale of the adapters, times their rank; by default twice the rank.", ge=1)
-    verl: dict[str, Any] = _newer(
-        {},
-        "Further settings of verl by their dotted names, like { actor_rollout_ref.actor.ppo_epochs = 2 }. What this "
-        "section sets already is refused.",
-    )
-    attention: Literal["sdpa", "flash_attention_2"] = Field(
-        "sdpa", description="The trainer's attention; flash_attention_2 also removes padding, and must be installed."
-    )
-    start_timeout_seconds: float = Field(
-        1800, gt=0, description="How long a job may take to load its models and end its first step or validation."
-    )
-    step_timeout_seconds: float = Field(3600, gt=0, description="How long a job may take for every further step.")
+    algorithm: str = _newer("grpo")
+    """grpo: one answer to each rollout, under one budget. anytime: thoughts cut at several budgets, answers from each,
+    and each segment of a thought rewarded for the cuts after it. reo: as anytime, with one reward for the thought. Or
+    rollouts of grpo with your own advantages: a function by import path, "mine:advantages", called as
+    `algorithms.group_advantages` is."""
+    cuts: tuple[int, ...] | None = _newer(None)
+    """Thinking tokens that anytime and reo cut a thought at, ascending to the budget's; by default its quarters, or for
+    reo its eighth, quarter, half and all of it."""
+    cut_weights: Weighting | tuple[float, ...] | None = _newer(None)
+    """How much each cut counts: "uniform" (anytime's default), "linear" in its tokens, "log-uniform" (the mean over
+    log t), "width" (the mean over t, reo's default), or a number for each."""
+    credit: Literal["segment", "whole"] | None = _newer(None)
+    """Reward a segment of a thought that is cut for the cuts after it (anytime's default), or all of them (reo's)."""
+    own_baseline: bool | None = _newer(None)
+    """Compare a segment with the thought's own earlier cuts too, the more, the later it is (anytime's default), or with
+    the problem's other thoughts alone (reo's)."""
+    norm_adv_by_std: Divisor | None = _newer(None)
+    """Divide advantages by the deviation of rewards within a problem (group: the default of grpo, and of reo's
+    thoughts), by nothing (none: Dr. GRPO, and anytime's default), or less their mean by the deviation in the whole
+    batch (batch: REINFORCE++-baseline, DLER)."""
+    filter_groups: bool = _newer(False)
+    """Dynamic sampling: replace problems whose rollouts all have the same reward by further ones (DAPO)."""
+    max_num_gen_batches: int = _newer(10, ge=1)
+    """Batches that filter_groups samples for a step; then it trains on what there is."""
+    answers: int | None = _newer(None, ge=2)
+    """Answers from each cut of anytime and reo; 4 by default, as AnytimeReasoner has them."""
+    strategy: Literal["separate", "vanilla"] = "separate"
+    """How rollouts are decoded; vanilla trains under plain truncation at t + s."""
+    one_pass: bool = _newer(False)
+    """Ask for a rollout in one request, in which the engine closes the thought and ends the solution, instead of two:
+    half the requests and no second prefill, the same distribution, other samples."""
+    budget: Annotated[str, Verl("+elastic.budget")] = "1k+1k"
+    """Thinking and solution tokens of a rollout, "t+s"; "512..3k+1k" draws t per problem and step."""
+    l1: L1Parameters | None = None
+    """Ask for a length in the prompt and reward it, as L1 does; needs strategy vanilla."""
+    reward: str | None = _newer(None)
+    """Reward of a rollout: correctness, finished (correct, and ended by the model), l1_exact, l1_max, or a function of
+    a graded rollout by import path, "mine:brief"; by default correctness, or with l1 the one of its form."""
+    steps: int = Field(200, ge=1)
+    """Training steps: rollouts of one batch, then updates on it."""
+    max_generated_tokens: Annotated[int | None, Verl("+elastic.max_generated_tokens")] = _newer(None, ge=1)
+    """End after the step that brings the tokens sampled in training rollouts to this number, if `steps` have not ended
+    before: trainings of different algorithms are compared at equal tokens."""
+    batch_size: Annotated[int, Verl("data.train_batch_size")] = Field(128, ge=1)
+    """Problems per step."""
+    group_size: int = Field(8, ge=2)
+    """Rollouts, or thoughts, per problem: their rewards are compared."""
+    mini_batch_size: Annotated[int, Verl(f"{ACTOR}.ppo_mini_batch_size")] = Field(64, ge=1)
+    """Problems per optimiser update; divides batch_size."""
+    learning_rate: Annotated[float, Verl(f"{ACTOR}.optim.lr")] = Field(1e-6, gt=0)
+    """AdamW's, constant after the warm-up."""
+    warmup_steps: int = Field(0, ge=0)
+    """Steps of linear warm-up: all updates of a step have one rate, and the first step's is 0."""
+    weight_decay: Annotated[float, Verl(f"{ACTOR}.optim.weight_decay")] = Field(0.01, ge=0)
+    """AdamW's."""
+    clip_grad: Annotated[float, Verl(f"{ACTOR}.optim.clip_grad")] = Field(1.0, gt=0)
+    """Largest gradient norm."""
+    clip_low: float = Field(0.2, gt=0, lt=1)
+    """PPO clips the probability ratio below 1 - clip_low."""
+    clip_high: float = Field(0.2, gt=0)
+    """PPO clips the probability ratio above 1 + clip_high."""
+    loss_agg_mode: Annotated[Aggregation, Verl(f"{ACTOR}.loss_agg_mode")] = _newer("token-mean")
+    """How verl adds up the loss of the tokens that are trained on: their mean in the mini-batch, or of each response
+    its sum or mean; seq-mean-token-sum-norm divides the sum by the longest response (Dr. GRPO)."""
+    loss_mode: Annotated[Literal["vanilla", "gspo"], Verl(f"{ACTOR}.policy_loss.loss_mode")] = _newer("vanilla")
+    """verl's policy loss: a ratio for each token, or for each response (gspo; it takes clip_low = 3e-4, clip_high =
+    4e-4 and loss_agg_mode = seq-mean-token-mean)."""
+    rollout_correction: RolloutCorrection | None = _newer(None)
+    """Correct for the difference of sampler and trainer, which round differently in bfloat16; not in float32."""
+    kl_coefficient: Annotated[float, Verl(f"{ACTOR}.kl_loss_coef")] = Field(0.001, ge=0)
+    """Weight of the low-variance KL estimate to the initial model; 0 loads no reference."""
+    entropy_coefficient: Annotated[float, Verl(f"{ACTOR}.entropy_coeff")] = Field(0.001, ge=0)
+    """Weight of the entropy bonus."""
+    temperature: Annotated[float, Verl(f"{ROLLOUT}.temperature")] = Field(0.6, gt=0)
+    """Temperature of training rollouts; log-probabilities are taken at it too."""
+    reuse_rollout_logprobs: Annotated[bool, Verl("algorithm.rollout_correction.bypass_mode")] = False
+    """Take the sampler's log-probabilities as those of the old policy instead of computing them again: faster, exact
+    only where sampler and trainer agree (float32)."""
+    mask_truncated_samples: Annotated[bool, Verl("+elastic.mask_truncated_samples")] = _newer(False)
+    """Leave rollouts that a limit ended out of the loss, as DeepCoder does; their rewards still count in their group's
+    mean and deviation. A mini-batch of such rollouts alone makes no update."""
+    train_on_forced_end: bool = _newer(False)
+    """Train on a forced think-end as if the policy had sampled it, as the published script of Elastic Reasoning does.
+    The sampler gives it no probability, so the agreement of sampler and trainer is not watched."""
+    as_published: Annotated[bool, Verl("+elastic.as_published")] = _newer(False)
+    """Take the loss of the published script of Elastic Reasoning: train_on_forced_end, an end-of-text after every
+    solution that was cut, means by micro-batch, a first step at rate 0, one step fewer, and neither clipping nor
+    rollout_correction."""
+    prompt_tokens: Annotated[int, Verl("data.max_prompt_length")] = Field(1024, ge=1)
+    """Longest prompt in tokens; longer problems are left out."""
+    save_every: Annotated[int, Verl("trainer.save_freq")] = Field(10, ge=1)
+    """Steps between checkpoints: what a crash can cost."""
+    keep_checkpoints: Annotated[int, Verl("+elastic.keep_checkpoints")] = Field(2, ge=1)
+    """Checkpoints kept; older ones are deleted."""
+    validate_every: int = Field(10, ge=0)
+    """Steps between validations; 0 for none."""
+    validate_first: bool = True
+    """Validate before the first step too, which is where curves begin; not without validate_every."""
+    validation_problems: int | None = Field(None, gt=0)
+    """Problems to validate on, drawn by the seed from all sets together; all by default."""
+    validation_samples: Annotated[int, Verl(f"{ROLLOUT}.val_kwargs.n")] = Field(8, ge=1)
+    """Rollouts per validation problem."""
+    validation_temperature: Annotated[float, Verl(f"{ROLLOUT}.val_kwargs.temperature")] = Field(0.6, ge=0)
+    """Temperature of validation rollouts; 0 is greedy."""
+    validation_top_p: Annotated[float, Verl(f"{ROLLOUT}.val_kwargs.top_p")] = Field(0.95, gt=0, le=1)
+    """Nucleus of validation rollouts."""
+    seed: Annotated[int, Verl("data.seed"), Verl(f"{ROLLOUT}.seed"), Verl("+elastic.seed")] = Field(0, ge=0, lt=2**31)
+    """Seed of data order and rollouts."""
+    rollout_seeds: Annotated[Literal["request", "engine"], Verl("+elastic.rollout_seeds")] = _newer("request")
+    """Where rollouts take their random numbers from. request: a seed for each, so that a training which is repeated or
+    resumed asks for the same samples. engine: vLLM's own generator, which its V1 sampler calls once a step for all
+    requests, not once for each; the samples of a rollout then depend on the others under way."""
+    device: Literal["gpu", "cpu"] = "gpu"
+    """What trains and generates."""
+    nodes: Annotated[int, Verl("trainer.nnodes"), Verl(f"{STORAGE}.num_data_storage_units")] = Field(1, ge=1)
+    """Machines."""
+    gpus_per_node: Annotated[int, Verl("trainer.n_gpus_per_node")] = Field(8, ge=1)
+    """Accelerators of each; on a CPU, processes that share its cores."""
+    tensor_parallel: Annotated[int, Verl(f"{ROLLOUT}.tensor_model_parallel_size")] = Field(1, ge=1)
+    """Accelerators per vLLM replica; divides their total."""
+    max_sequences: Annotated[int, Verl(f"{ROLLOUT}.max_num_seqs")] = Field(256, ge=1)
+    """Sequences a vLLM replica generates at a time."""
+    memory_fraction: Annotated[float, Verl(f"{ROLLOUT}.gpu_memory_utilization")] = Field(0.6, gt=0, lt=1)
+    """Share of a GPU's memory for vLLM; not used on a CPU."""
+    tokens_per_device: Annotated[int, Verl(f"{ACTOR}.ppo_max_token_len_per_gpu")] = Field(16384, ge=1)
+    """Most tokens of a forward pass, padded; more are split."""
+    offload: Annotated[bool, Verl(f"{FSDP}.param_offload"), Verl(f"{FSDP}.optimizer_offload")] = False
+    """Keep the trainer's parameters and optimiser state in the host's memory while vLLM generates: it frees 12 bytes a
+    parameter, shared by a node's accelerators, and costs moving them several times a step."""
+    rollout_workers: Annotated[int, Verl(f"{ROLLOUT}.agent.num_workers")] = Field(8, ge=1)
+    """Processes that drive and grade rollouts."""
+    rollout_dtype: Literal["float32", "bfloat16", "float16"] | None = _newer(None)
+    """Number format of the sampler's weights; by default bfloat16 on a GPU, float32 on a CPU."""
+    precision: Literal["bf16", "fp32"] | None = _newer(None)
+    """Number format of the trainer's passes; by default bf16 on a GPU, and fp32 on a CPU, where bf16 pays if it has
+    AMX. Master weights are always fp32."""
+    lora_rank: int = _newer(0, ge=0)
+    """Train adapters of this rank on all linear layers, with the model as it is; 0 trains the model."""
+    lora_alpha: int | None = _newer(None, ge=1)
+    """Scale of the adapters, times their rank; by default twice the rank."""
+    verl: dict[str, Any] = _newer({})
+    """Further settings of verl by dotted name, like { actor_rollout_ref.actor.ppo_epochs = 2 }; none that is set
+    here."""
+    attention: Annotated[Literal["sdpa", "flash_attention_2"], Verl(ATTENTION)] = "sdpa"
+    """Kernel of the trainer's attention; flash_attention_2 also removes padding, and must be installed."""
+    start_timeout_seconds: float = Field(1800, gt=0)
+    """How long a job may take to load its models and end its first step or validation."""
+    step_timeout_seconds: float = Field(3600, gt=0)
+    """How long a job may take for every further step."""
 
     @model_validator(mode="before")
     @classmethod
@@ -244,11 +251,19 @@ class GrpoParameters(BaseModel):
         TrainingBudget.parse(text)
         return text
 
-    @field_validator("reward")
+    @field_validator("reward", "algorithm")
     @classmethod
-    def _registered(cls, name: str | None) -> str | None:
-        if name is not None and name not in REWARDS:
-            raise ValueError(f'no reward "{name}"; expected one of {", ".join(REWARDS)}')
+    def _known(cls, name: str | None, info: ValidationInfo) -> str | None:
+        known = REWARDS if info.field_name == "reward" else ("grpo", *CREDITS)
+        if name is not None and name not in known:
+            if ":" not in name:
+                raise ValueError(
+                    f'no {info.field_name} "{name}"; expected one of {", ".join(known)}, or module:function'
+                )
+            try:
+                imported(name)
+            except UserError as error:
+                raise ValueError(str(error)) from None
         return name
 
     @model_validator(mode="after")
@@ -268,7 +283,7 @@ class GrpoParameters(BaseModel):
         if self.reward_name.startswith("l1_") and not self.l1:
             raise ValueError(f"reward = {self.reward} needs the length that l1 asks for; give train.l1")
         for name in ("one_pass", "train_on_forced_end", "as_published"):
-            if getattr(self, name) and (self.strategy, self.algorithm) != ("separate", "grpo"):
+            if getattr(self, name) and (self.strategy != "separate" or self.cuts_thoughts):
                 found = f"strategy = {self.strategy}, algorithm = {self.algorithm}"
                 raise ValueError(f"{name} is of one answer under separate budgets: {found}, expected separate, grpo")
         if self.tokens_per_device < self.context_tokens:
@@ -292,10 +307,12 @@ class GrpoParameters(BaseModel):
 
     @model_validator(mode="after")
     def _cut(self) -> Self:
-        if self.algorithm == "grpo":
+        if ":" in self.algorithm and self.norm_adv_by_std is not None:
+            raise ValueError(f"norm_adv_by_std has no effect: algorithm = {self.algorithm} divides as it likes")
+        if not self.cuts_thoughts:
             for name in ("cuts", "cut_weights", "answers", "credit", "own_baseline"):
                 if getattr(self, name) is not None:
-                    raise ValueError(f"{name} has no effect: algorithm = grpo, expected anytime or reo")
+                    raise ValueError(f"{name} has no effect: algorithm = {self.algorithm}, expected anytime or reo")
             return self
         if self.strategy != "separate":
             raise ValueError(f"{self.algorithm} cuts thoughts: strategy = {self.strategy}, expected separate")
@@ -320,10 +337,15 @@ class GrpoParameters(BaseModel):
         return TrainingBudget.parse(self.budget)
 
     @property
+    def cuts_thoughts(self) -> bool:
+        """Whether thoughts are cut at several budgets; else a rollout has one answer."""
+        return self.algorithm in CREDITS
+
+    @property
     def cuts_at(self) -> tuple[int, ...]:
         """Budgets of thinking that rollouts are trained at: the cuts, given or by default."""
         think = self.budgets.think.high
-        if self.algorithm == "grpo":
+        if not self.cuts_thoughts:
             return (think,)
         return self.cuts or (even_cuts(think) if self.algorithm == "anytime" else halved_cuts(think))
 
@@ -342,11 +364,11 @@ class GrpoParameters(BaseModel):
     @property
     def divisor(self) -> Divisor:
         """What advantages are divided by, given or by default."""
-        return self.norm_adv_by_std or ("group" if self.algorithm == "grpo" else CREDITS[self.algorithm].divisor)
+        return self.norm_adv_by_std or (CREDITS[self.algorithm].divisor if self.cuts_thoughts else "group")
 
     @property
     def reward_name(self) -> str:
-        """In `REWARDS`, given or by default."""
+        """Name in `REWARDS`, given or by default."""
         return self.reward or (f"l1_{self.l1.form}" if self.l1 else "correctness")
 
     @property
@@ -362,4 +384,4 @@ class GrpoParameters(BaseModel):
     @property
     def fixed_budget(self) -> Budget | None:
         """The one (t*, s*) of training; None where there were several, it was drawn, or l1 took its place."""
-        return None if self.l1 or self.algorithm != "grpo" else self.budgets.fixed
+        return None if self.l1 or self.cuts_thoughts else self.budgets.fixed

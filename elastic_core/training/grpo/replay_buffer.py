@@ -1,4 +1,4 @@
-"""Where the trainer waits for a step's rollouts: none may be missing, and with dynamic sampling all teach something."""
+"""The trainer's wait for a step's rollouts: none may be missing, and with dynamic sampling all teach something."""
 
 import time
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ Extra = tuple[str, dict[str, Any]]
 
 
 class StrictReplayBuffer(ReplayBuffer):  # type: ignore[misc]
-    """Refuses groups with a failed rollout; verl would pad the batch and train on what is left.
+    """Refuses groups with a failed rollout; verl would pad the batch and train on the rest.
 
     With dynamic sampling (DAPO, Yu et al. 2025, 2503.14476) the problems whose rollouts all have the same reward are
     replaced. verl 0.9.1 asks for more whenever one is found and takes what ends first: which problems are trained on,
@@ -39,7 +39,7 @@ class StrictReplayBuffer(ReplayBuffer):  # type: ignore[misc]
         return terminal
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, Any]]:
-        """The rows of `batch_size` problems, and metrics; what is not among them is in `discarded`."""
+        """The rows of `batch_size` problems, and metrics; the others are in `discarded`."""
         if partition_id == "val" or self._max_batches is None:
             sampled: tuple[KVBatchMeta, dict[str, Any]] = super().sample(global_steps, partition_id, batch_size)
             return sampled
@@ -58,23 +58,23 @@ class StrictReplayBuffer(ReplayBuffer):  # type: ignore[misc]
         return batch, {"rollout/groups_discarded": float(len(self.submitted) - len(chosen))}
 
     def _all_rows(self, partition_id: str) -> dict[str, Extra]:
-        """By key, once all rollouts of this step have ended."""
-        told = time.time()
+        """Wait until all rollouts of this step have ended; their rows by key."""
+        reported = time.time()
         while True:
             self._sync_metadata_from_transfer_queue()
             if len(self._sampleable_terminal_keys(partition_id, (set(), set(), set(), None))) == len(self.submitted):
                 return extra_fields(partition_id, list(self.partitions[partition_id]))
-            told = self._wait_for_next_poll(partition_id, told)
+            reported = self._wait_for_next_poll(partition_id, reported)
 
 
 def extra_fields(partition_id: str, keys: list[str]) -> dict[str, Extra]:
-    """Of each row, by its key."""
+    """Problem and extra fields of each row, by its key."""
     data = transfer_queue.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["uid", "extra_fields"])
     return dict(zip(keys, zip(data["uid"], data["extra_fields"], strict=True), strict=True))
 
 
 def with_variance(rows: Iterable[Extra]) -> list[str]:
-    """The problems whose rows differ in their scores; of others all advantages are 0."""
+    """The problems with different scores; of others all advantages are 0."""
     scores: dict[str, set[float]] = {}
     for problem, row in rows:
         if row["score"] is not None:
@@ -83,7 +83,7 @@ def with_variance(rows: Iterable[Extra]) -> list[str]:
 
 
 def to_sample(taught: int, sampled: int, batch_size: int, max_batches: int) -> int:
-    """How many problems a step samples next, when of `sampled` so many taught something: as many as should fill the
+    """Problems that a step samples next, when `taught` of `sampled` taught something: as many as should fill the
     batch at that rate, but not more than a batch; 0 when it is full, or the limit of batches is reached."""
     missing = max(0, batch_size - taught)
     expected = ceil(missing * sampled / taught) if taught else batch_size

@@ -1,8 +1,7 @@
 """The reward of a rollout, and the other numbers that training logs of it.
 
-A reward is one function of a graded rollout, registered by `@reward` under the name that `train.reward` gives (an
-example is in training/README.md). The agent loop computes it from token ids. verl's reward workers decode without
-special tokens: think-end would vanish, and a boxed guess inside an unfinished thought would earn credit.
+A reward is one function of a graded rollout. The agent loop computes it from token ids. verl's reward workers decode
+without special tokens: think-end would vanish, and a boxed guess inside an unfinished thought would earn credit.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,19 +15,21 @@ from elastic_core.budget import Budget, TokenRange
 from elastic_core.rewards import Grade, grade
 from elastic_core.rewards.truth import UNANSWERED, GradeStatus
 from elastic_core.strategies import STRATEGIES
+from elastic_core.system.imported import imported
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 
 
 class L1Parameters(BaseModel):
     """Which length is requested, and what missing it costs."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    form: Literal["exact", "max"] = Field(description='Ask for n tokens, or for at most n: "exact" or "max".')
-    lengths: str = Field(
-        "100..4000", description="Tokens asked for, n: drawn from this range per problem and step, from train.seed."
-    )
-    penalty: float = Field(3e-4, gt=0, lt=1, description="Reward lost per token away from n (alpha).")
+    form: Literal["exact", "max"]
+    """Ask for n tokens, or for at most n: "exact" or "max"."""
+    lengths: str = "100..4000"
+    """Requested tokens, n: drawn from this range per problem and step, from train.seed."""
+    penalty: float = Field(3e-4, gt=0, lt=1)
+    """Reward lost per token away from n (alpha)."""
 
     @field_validator("lengths")
     @classmethod
@@ -69,35 +70,17 @@ class Rollout:
         return self.trajectory.think_tokens + self.trajectory.solution_tokens
 
 
-Reward = Callable[[Rollout], float]
-REWARDS: dict[str, Reward] = {}
-"""By the name in `train.reward`."""
-
-
-def reward(name: str) -> Callable[[Reward], Reward]:
-    """Register the decorated function in `REWARDS`."""
-
-    def register(function: Reward) -> Reward:
-        REWARDS[name] = function
-        return function
-
-    return register
-
-
-@reward("correctness")
 def correctness(rollout: Rollout) -> float:
     """The grade in [0, 1]; the default."""
     return rollout.grade.score
 
 
-@reward("finished")
 def finished(rollout: Rollout) -> float:
     """The grade of a solution that the model ended, nothing for one that its budget cut. By correctness alone what
     follows the answer is free: a model can unlearn to stop, and then go on to other answers where it has room."""
     return rollout.grade.score if rollout.trajectory.solution_finish is SolutionFinish.STOP else 0.0
 
 
-@reward("l1_exact")
 def l1_exact(rollout: Rollout) -> float:
     """L1-Exact (Aggarwal and Welleck 2025, "L1: Controlling how long a reasoning model thinks", equation 1):
     score - alpha |n - length|. A wrong answer of the right length earns 0."""
@@ -105,20 +88,28 @@ def l1_exact(rollout: Rollout) -> float:
     return rollout.grade.score - rollout.request.parameters.penalty * abs(rollout.request.tokens - rollout.length)
 
 
-@reward("l1_max")
 def l1_max(rollout: Rollout) -> float:
-    """L1-Max, equation 2: score * clip(alpha (n - length) + delta, 0, 1) with delta = 0.5, what a right answer of n
-    tokens is worth. A wrong answer earns nothing at any length."""
+    """L1-Max, equation 2: score * clip(alpha (n - length) + delta, 0, 1) with delta = 0.5, the worth of a right
+    answer of n tokens. A wrong answer earns nothing at any length."""
     assert rollout.request is not None, "refused by the settings"
     saved = rollout.request.parameters.penalty * (rollout.request.tokens - rollout.length)
     return rollout.grade.score * min(1.0, max(0.0, saved + 0.5))
+
+
+Reward = Callable[[Rollout], float]
+REWARDS: dict[str, Reward] = {each.__name__: each for each in (correctness, finished, l1_exact, l1_max)}
+
+
+def reward_of(name: str) -> Reward:
+    """The reward that `train.reward` names: of `REWARDS`, or by import path. UserError as `imported`."""
+    return REWARDS[name] if name in REWARDS else imported(name)
 
 
 def compute_score(
     data_source: str, solution_str: str, ground_truth: str, extra_info: dict[str, Any], **_: Any
 ) -> dict[str, Any]:
     """verl's `reward.custom_reward_function`, for rollouts other than ours, which come with their score. It keeps verl
-    from choosing one of its own scorers, some of which evaluate model text. verl decoded `solution_str` without special
+    from choosing one of its scorers, some of which evaluate model text. verl decoded `solution_str` without special
     tokens: a model whose think-end is one gets no credit here. Raises GradingFailed when the grader failed."""
     graded = grade(extra_info["grader"], solution_str, ground_truth)
     return {"score": graded.score, "acc": graded.score}

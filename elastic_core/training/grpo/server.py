@@ -65,7 +65,7 @@ class ServerEngine:
 
 
 class GroupedClient(LLMServerClient):  # type: ignore[misc]
-    """In place of verl's client: requests travel in groups to `servers`, Ray actors of `server_class`. A rollout's UUID
+    """Replaces verl's client: requests travel in groups to `servers`, Ray actors of `server_class`. A rollout's UUID
     decides which one, without verl's load balancer: always the one whose prefix cache holds the thought."""
 
     def __init__(self, config: Any, servers: Sequence[Any], **more: Any) -> None:

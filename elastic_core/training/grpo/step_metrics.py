@@ -1,6 +1,6 @@
 """Metrics of training steps: each step once in the job's MLflow run, and warnings of a training that goes wrong.
 
-verl's own logger drops a step after three failures, without a word, and sends one again when a resumed run repeats it.
+verl's logger drops a step after three failures, without a word, and sends one again when a resumed run repeats it.
 What MLflow has of a repeated step stays: on a CPU it is the same, on a GPU another draw (`seeds.rollout_seed`).
 """
 
@@ -22,7 +22,7 @@ EVERY_STEP = (
     *(STEP, "critic/score/mean", "response_length/mean"),
     *("rollout/forced", "rollout/think_tokens", "rollout/solution_tokens"),
 )
-"""What Elastic Reasoning's Figure 3 is drawn from, beside the accuracy of validation."""
+"""Metrics of Elastic Reasoning's Figure 3, in addition to the accuracy of validation."""
 _ACCURACY = re.compile(r"val-core/.+/acc/mean(@|_at_)(?P<samples>\d+)")
 """verl's avg@k of a validation set; MLflow takes no @."""
 WARNING = "training warning: "
@@ -36,7 +36,7 @@ LEAST_AGREEMENT = 0.9
 
 
 class StepMetrics:
-    """In the place of verl's MLflow logger. `rename` turns verl's name of a metric into one that MLflow takes; MLflow
+    """Replaces verl's MLflow logger. `rename` turns verl's name of a metric into one that MLflow takes; MLflow
     may be away for `patience_seconds`."""
 
     def __init__(
@@ -118,12 +118,12 @@ def _steps(client: "MlflowClient", run_id: str, name: str) -> list[int]:
 
 
 class NothingLearned:
-    """Where all rollouts of a problem have the same reward their advantages are 0, and teach nothing."""
+    """Warns of steps with equal rewards in every group: their advantages are 0, and teach nothing."""
 
     def __init__(self) -> None:
         self._idle = 0
 
-    def look(self, step: int, metrics: Mapping[str, float]) -> str | None:
+    def update(self, step: int, metrics: Mapping[str, float]) -> str | None:
         """The warning, at the last of `IDLE_STEPS` idle steps in a row; else None. `metrics` are the step's, with
         verl's `critic/score/mean` and all of `rollout/…`."""
         idle = metrics["rollout/groups_without_variance"] == metrics["rollout/groups"]
@@ -158,19 +158,18 @@ def _advice(closed: float, answered: float, accuracy: float) -> str:
 
 
 class EndUnlearned:
-    """Correctness alone does not pay for ending a solution: what follows the answer is free as far as the budget cuts
-    it. SmolLM2-135M ended no solution any more after 36 steps under 96+32, and without a budget went on to other
-    answers."""
+    """Correctness alone does not pay for ending a solution: SmolLM2-135M ended none any more after 36 steps under
+    96+32, and without a budget went on to other answers."""
 
     def __init__(self) -> None:
-        self._said = False
+        self._warned = False
 
-    def look(self, step: int, metrics: Mapping[str, float]) -> str | None:
+    def update(self, step: int, metrics: Mapping[str, float]) -> str | None:
         """The warning, at the first step whose rollouts hold answers and whose solutions the budget cut; else None."""
         cut, answered = metrics["rollout/solution_cut"], metrics["rollout/answered"]
-        if self._said or cut < 0.5 or answered < 0.9:
+        if self._warned or cut < 0.5 or answered < 0.9:
             return None
-        self._said = True
+        self._warned = True
         return (
             f"{WARNING}in step {step} the budget cut {cut:.0%} of the solutions, though {answered:.0%} of the rollouts "
             "hold an answer: the model unlearns to stop after it. Stop the training and pay only for solutions that "
@@ -186,7 +185,7 @@ class SamplerAgreement:
     def __init__(self) -> None:
         self._disagreed = False
 
-    def look(self, step: int, metrics: Mapping[str, float]) -> str | None:
+    def update(self, step: int, metrics: Mapping[str, float]) -> str | None:
         """The warning, at the first of several steps in a row whose correlation is too low; else None."""
         if AGREEMENT not in metrics:
             return None

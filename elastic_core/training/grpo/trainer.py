@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 from verl.trainer.ppo.core_algos import register_adv_est
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
+from elastic_core.system.imported import imported
 from elastic_core.training import checkpoints
 from elastic_core.training.algorithms import Divisor, group_advantages, whitened
 from elastic_core.training.grpo.replay_buffer import Extra, StrictReplayBuffer, extra_fields, with_variance
@@ -33,8 +34,7 @@ from elastic_core.training.requirements import watching
 def given_advantages(
     token_level_rewards: torch.Tensor, response_mask: torch.Tensor, *, divisor: Divisor, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Each token's advantage as the rollout worker computed it, which has all rollouts of a problem, on every token
-    that is trained on."""
+    """Each token's advantage as the rollout worker computed it, which has all rollouts of a problem."""
     of_tokens = token_level_rewards * response_mask
     if divisor == "batch":
         of_tokens = whitened(of_tokens, response_mask).float()
@@ -48,7 +48,7 @@ for each in get_args(Divisor):
 
 
 class ElasticTrainer(PPOTrainerSync):
-    """PPOTrainerSync with checks, the rollouts' measures among the metrics of every step, and whole checkpoints."""
+    """PPOTrainerSync with checks, the rollouts' measures among the metrics of every step, and complete checkpoints."""
 
     _uncommitted: int | None = None  # step of a saved checkpoint whose metrics are not recorded yet
     _validation: checkpoints.Validation | None = None  # of the last step
@@ -60,7 +60,7 @@ class ElasticTrainer(PPOTrainerSync):
         self._watchers: list[NothingLearned | EndUnlearned | SamplerAgreement] = [NothingLearned()]
         if self.config.elastic.reward == "correctness":
             self._watchers.append(EndUnlearned())
-        if not self.config.elastic.train_on_forced_end:  # Else verl compares what the sampler never gave.
+        if not self.config.elastic.train_on_forced_end:  # Else verl compares a probability that the sampler never gave.
             self._watchers.append(SamplerAgreement())
 
     @property
@@ -75,7 +75,7 @@ class ElasticTrainer(PPOTrainerSync):
             max_off_policy_threshold=sampler.max_off_policy_threshold,
             max_off_policy_strategy=sampler.max_off_policy_strategy,
             sampler_kwargs=sampler.sampler_kwargs,
-            # verl looks every two seconds, longer than a whole step of a small model. Each look lists all rows.
+            # verl polls every two seconds, longer than a step of a small model. Each poll lists all rows.
             poll_interval=0.05 if self.config.trainer.device == "cpu" else 0.5,
             refill_fn=self._add_prompts_to_generate,
             max_batches=self.config.elastic.filter_groups,
@@ -92,7 +92,7 @@ class ElasticTrainer(PPOTrainerSync):
         self._generated = checkpoints.generated_tokens(self._out_dir)
 
     def _save_checkpoint(self) -> None:
-        # verl writes in place, and its own rotation deletes before it has saved.
+        # verl writes in place, and its rotation deletes before it has saved.
         out_dir = self._out_dir
         with checkpoints.saving(out_dir, self.global_steps) as temporary:
             self.config.trainer.default_local_dir = str(temporary)
@@ -138,7 +138,7 @@ class ElasticTrainer(PPOTrainerSync):
         metrics |= rollout_metrics(extras) | {GENERATED: float(self._generated)}
         limit = self.config.elastic.max_generated_tokens
         if limit is not None and self._generated >= limit:
-            # verl looks after this whether to save and to validate, and then whether there is another step.
+            # verl decides after this whether to save and to validate, and then whether there is another step.
             self.total_training_steps = self.global_steps
             self.config.trainer.save_freq = 1
             self.config.trainer.test_freq = min(1, self.config.trainer.test_freq)
@@ -169,7 +169,7 @@ class ElasticTrainer(PPOTrainerSync):
         return super()._validate()
 
     def _require_loggers(self) -> None:
-        """verl goes on without MLflow after three failures: look before the first validation or step is recorded."""
+        """verl goes on without MLflow after three failures: check before the first validation or step is recorded."""
         missing = set(self.config.trainer.logger) - set(self.logger.logger)
         if missing:
             raise RuntimeError(f"verl could not attach to {', '.join(sorted(missing))}; its reasons are above")
@@ -184,7 +184,7 @@ class ElasticTrainer(PPOTrainerSync):
         if "rollout/anytime_acc" in metrics:  # verl takes the rows' advantages for rewards.
             metrics["critic/score/mean"] = metrics["critic/rewards/mean"] = metrics["rollout/anytime_acc"]
         for watcher in self._watchers:
-            if warning := watcher.look(self.global_steps, metrics):
+            if warning := watcher.update(self.global_steps, metrics):
                 print(warning, flush=True)
         self._validation = validation_of(metrics)
 
@@ -211,6 +211,8 @@ def train(config: DictConfig) -> None:
     from elastic_core.training.grpo.agent_loop import RolloutManager
 
     configure_verl_logging()
+    if ":" in (estimator := config.algorithm.adv_estimator):
+        register_adv_est(estimator)(imported(estimator))
     # Rollout workers take as long to start as the trainer's, and need nothing of them until the first rollout.
     loops = RolloutManager.create(config=config, llm_client=None)
     trainer = ElasticTrainer(config=config)

@@ -1,12 +1,9 @@
-"""Programs that run inside the sandbox, under `python -I -S -B`, where this package is called `harness`.
+"""Programs that run inside the sandbox, under `python -I -S -B`, where this package is called `harness`: limits,
+prelude, the channel to the grader, and values as JSON between processes that do not trust each other.
 
-They hold nothing worth stealing: no expected output of "stdin" and "functional" problems ever enters the sandbox, and
-the test program of "check" problems runs in a sandbox of its own (`checker`), apart from the model's program
-(`candidate`). Only the standard library is imported, and only relatively among themselves.
+Expected outputs never enter the sandbox; the test program of "check" problems has another sandbox (`checker`) than
+the model's program (`candidate`). Only the standard library is imported.
 
-This module has what each of them does first (limits, prelude, and the channel to the grader), and what goes between
-processes that do not trust each other: frames of bytes, and values in them as JSON, which are data only, no code and no
-types of the program's own.
 Carried: None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict, deque, and numpy's scalars as
 Python's. A value of a subclass (namedtuple, defaultdict, Counter, IntEnum) arrives as its base. Everything else is
 `Untransportable`: instances of other classes, generators, functions, arrays.
@@ -46,7 +43,7 @@ _PLAIN = {int, float, str, bool, type(None)}  # JSON says these itself
 
 
 class Channel:
-    """Frames to and from the grader through pipes that are made here: four bytes of length, then so many bytes.
+    """Frames to and from the grader through pipes that are made here: four bytes of length, then the bytes.
 
     File descriptors go through the socket that the grader gave. It belongs to the machine's network: it tells the
     interfaces and can take names there, so it is closed before a program is loaded into this process.
@@ -178,7 +175,7 @@ def as_json(value: Any) -> Any:
     """The inverse of `encode` with the types of JSON alone: sequences as lists, dicts with keys of text.
     Untransportable for values that JSON has no type for.
 
-    No set or dict is built of anything but text, whose hashes cannot be foreseen: a set of a million numbers of the
+    Sets and dicts are built of text alone, as its hashes cannot be foreseen: a set of a million numbers of the
     same hash would take hours. For processes that have no deadline.
     """
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Runs the model's program: `main` answers calls of what it defines, `stdin` runs it per test, in a process each.
+"""Runs the model's program: `main` answers calls of its functions, `stdin` runs it per test, in a process each.
 
 Everything here is in the program's reach, so nothing here is believed: an answer is data, compared by who asks.
 
@@ -34,7 +34,7 @@ _MAX_DESCRIPTORS = 4096
 class Candidate:
     def __init__(self, names: dict[str, Any]) -> None:
         self._module = ModuleType(MODULE)
-        # Among the builtins, so that the module holds what the program defines: "median" must not be found in the
+        # Among the builtins, so that the module holds the program's names alone: "median" must not be found in the
         # prelude when the program lacks it.
         self._module.__dict__["__builtins__"] = {**vars(builtins), **names}
         self._objects: list[Any] = []
@@ -87,7 +87,7 @@ def main() -> None:
         operation, *arguments = json.loads(channel.receive())
         try:
             answer = json.dumps(getattr(candidate, operation)(*arguments))
-        except BaseException as error:  # a program may raise anything, SystemExit too, and goes on being asked
+        except BaseException as error:  # a program may raise anything, SystemExit too, and the next request comes
             answer = json.dumps({"error": [type(error).__name__, _message(error)]})
         channel.send(answer.encode())
 
@@ -95,7 +95,7 @@ def main() -> None:
 def _message(error: BaseException) -> str:
     try:
         return str(error)[:1000]
-    except Exception:  # an exception of the program's own may fail to say what it is
+    except Exception:  # an exception's own `__str__` may raise
         return ""
 
 
@@ -124,6 +124,6 @@ def stdin() -> None:
         os.close(source)
         os.close(target)
         _, status = os.waitpid(child, 0)
-        with suppress(ProcessLookupError):  # What a test left behind, should it have found a way to.
+        with suppress(ProcessLookupError):  # Processes that a test left behind, should it have found a way to.
             os.kill(-1, signal.SIGKILL)
         channel.send(HEADER.pack(status))

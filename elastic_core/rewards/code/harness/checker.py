@@ -1,13 +1,8 @@
-"""Runs a test program whose calls of the solution are answered by another sandbox.
+"""Runs a test program whose calls of the solution are answered by another sandbox, through proxies.
 
-The solution's names are proxies here. They carry arguments there and values back, so nothing of the model's runs in
-this process: its verdict depends on the values alone. The solution's are the entry point where there is one, else
-`Solution` where the test program expects that, else all that it uses and does not define. Other names that it does not
-define are the prelude's; a name that neither defines is an error of the test program: a solution could define it.
-
-A test program raises when the solution is wrong: while it runs from top to bottom, or in its tests, which are called
-afterwards as pytest would (functions `test_*`, methods `test*` of classes `Test*`, after `setUp` or `setup_method`).
-Other fixtures and parameters are errors.
+The solution has the entry point where there is one, else `Solution` where the test program expects that, else all names
+that it uses and does not define. It raises when the solution is wrong: while it runs from top to bottom, or in its
+tests, called as by pytest (functions `test_*`, methods `test*` of classes `Test*`, after `setUp` or `setup_method`).
 
 Not carried: changes that the solution makes to its arguments. A value that cannot be carried ends the check, and so
 does NaN or an infinity where the test program does not speak of it: `if abs(a - b) > tolerance: raise` lets NaN pass.
@@ -55,7 +50,7 @@ class Candidate:
         self._expected = {"NaN": bool(_NAN.search(code)), "Infinity": bool(_INFINITY.search(code))}
         self.raised: BaseException | None = None
         self.refused: NotCarried | None = None  # ends the check, also when the test program has caught it
-        self.asked = False
+        self.was_called = False
 
     def refuse(self, error: NotCarried) -> NoReturn:
         self.refused = error
@@ -68,8 +63,8 @@ class Candidate:
         return value
 
     def ask(self, *request: Any) -> Any:
-        """Value, or proxy of an object that stays there. Raises what the solution raised."""
-        self.asked = True
+        """Value, or proxy of an object that stays there. Raises the solution's error."""
+        self.was_called = True
         self._channel.send(CALL + json.dumps(request).encode())
         try:
             answer = json.loads(self._channel.receive(), parse_float=self._number, parse_constant=self._number)
@@ -90,7 +85,7 @@ class Candidate:
 
 
 class Proxy:
-    """Stands for a function, class or object of the solution; what it cannot forward, it refuses."""
+    """Stands for a function, class or object of the solution; refuses other uses than calls and attributes."""
 
     def __init__(self, candidate: Candidate, path: list[Any]) -> None:
         self._candidate = candidate
@@ -111,7 +106,7 @@ class Proxy:
     def _refuse(self, *_: Any) -> NoReturn:
         self._candidate.refuse(NotCarried("an object of the solution was used as a value"))
 
-    # Python's own answers would let a comparison with an object pass: it is true, and unequal to everything.
+    # Python's defaults would let a comparison with an object pass: it is true, and unequal to everything.
     __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __len__ = __iter__ = __contains__ = _refuse  # type: ignore[assignment]
     __hash__ = __str__ = __repr__ = __format__ = _refuse  # type: ignore[assignment]
 
@@ -137,11 +132,11 @@ def _verdict(
         froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
         stars: list[ast.stmt] = [node for node in froms if node.names[0].name == "*"]
         exec(compile(ast.Module(stars, []), "check.py", "exec", dont_inherit=True), module.__dict__)
-        # A solution must not replace what the test program relies on, except for the entry point.
+        # A solution must not replace names that the test program relies on, except for the entry point.
         missing = _missing_names(code) - ({*vars(module), *dir(builtins)} - {entry_point})
         if entry_point is not None:
             expected = {entry_point}
-        else:  # `median` alone is a solution's; beside others it is the prelude's.
+        else:  # `median` alone is a solution's; with others it is the prelude's.
             expected = {"Solution"} if "Solution" in missing else missing - names.keys() or missing
         if undefined := missing - expected - names.keys():
             return UNDEFINED + ", ".join(sorted(undefined))
@@ -156,7 +151,7 @@ def _verdict(
         failure = "wrong" if isinstance(error, AssertionError) and error is not candidate.raised else "error"
     if candidate.refused:
         return "wrong" if isinstance(candidate.refused, NotFinite) else "error"
-    if failure or candidate.asked:
+    if failure or candidate.was_called:
         return failure or "correct"
     return "error" if expected & missing else "nothing"
 

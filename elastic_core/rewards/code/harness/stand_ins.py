@@ -42,7 +42,7 @@ def _opening(path: Callable[..., Any], copy: Callable[..., Any]) -> Any:
 
 
 def use_threads(program: bytes) -> None:
-    """Have processes be threads for a program that names them: to import what it takes would slow down the others."""
+    """Have processes be threads for a program that names them: the imports would slow down the others."""
     if b"multiprocessing" not in program and b"ProcessPoolExecutor" not in program:
         return
     whole, context, dummy, heap, pool, futures, processes = map(import_module, (
@@ -83,7 +83,7 @@ def use_threads(program: bytes) -> None:
         return futures.ThreadPoolExecutor(min(max_workers or MAX_WORKERS, MAX_WORKERS), "", initializer, initargs)
 
     os.cpu_count = lambda: MAX_WORKERS
-    heap.Arena._dir_candidates = []  # there is no /dev/shm
+    heap.Arena._dir_candidates = []  # without /dev/shm
     made = {name: getattr(threading, name) for name in _LOCKS}
     made |= {"Queue": Queue, "JoinableQueue": Queue, "Manager": Manager, "Pool": make_pool}
     for name, make in made.items():

@@ -1,0 +1,40 @@
+"""The examples of a reward and of a data set, run as their READMEs say: to a trained model, and to graded rows."""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from elastic_core.sweep.table import SweepTable
+from tests.documents import REPOSITORY
+from tests.elastic_command import ELASTIC, environment
+
+
+@pytest.mark.slow  # The settings' own checks are unit tests.
+@pytest.mark.parametrize("example", ["reward", "dataset"])
+def test_an_example_runs_as_its_readme_says(example: str, tmp_path: Path) -> None:
+    directory, runs = REPOSITORY / "examples" / example, tmp_path / "runs"
+    for command in re.findall(r"^    elastic (.+)$", (directory / "README.md").read_text(), re.MULTILINE):
+        done = subprocess.run(
+            [ELASTIC, *shlex.split(command)],
+            cwd=directory,
+            env=environment(runs),
+            capture_output=True,
+            text=True,
+            timeout=1700,
+        )
+        assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    if example == "reward":
+        (config,) = runs.glob("smoke/train/*/verl.yaml")
+        assert "reward: mine:brief" in config.read_text() and "adv_estimator: mine:centred" in config.read_text()
+        assert list(config.parent.glob("model/*.safetensors"))
+    else:
+        (table,) = runs.glob("smoke/sweep/*/table")
+        rows = SweepTable(table).read()
+        assert set(rows["benchmark"]) == {"capitals"} and rows["problem"].n_unique() == 5
+        assert set(rows["grade_status"]) <= {"correct", "wrong", "no_answer", "truncated"}
+        (file,) = runs.glob("smoke/data/*/capitals.parquet")
+        assert set(pl.read_parquet(file)["extra_info"].struct.field("grader")) == {"mine:same_city"}
