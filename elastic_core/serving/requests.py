@@ -34,7 +34,7 @@ _MOST: dict[Kind, tuple[str, ...]] = {
 }
 """Fields that limit a whole response; the first that is given holds."""
 _FIELDS: dict[str, tuple[TypeAdapter[Any], str]] = {
-    **dict.fromkeys(("use_beam_search", "background", "include_reasoning", CONTINUES), _FLAG),
+    **dict.fromkeys(("use_beam_search", "background", CONTINUES), _FLAG),
     **dict.fromkeys(("n", "max_tokens", "max_completion_tokens", "max_output_tokens"), _NUMBER),
 }
 """Fields that are read here, as vLLM's own models read them: "no", "off" and 0 are false, and 20.0 is 20."""
@@ -270,7 +270,7 @@ def _continues(kind: Kind, body: dict[str, Any]) -> bool:
 
 def _tell(kind: Kind, body: dict[str, Any], settings: TemplateSettings, effort: str | None) -> None:
     """Tell the chat template what a level's is told, unless the client says it. An `effort` is the default of a model
-    that vLLM renders by the request's own field alone."""
+    that vLLM renders by the request's own field alone, "" where it has none."""
     given = body.get(TEMPLATE) or {}
     if kind == "completions" or not isinstance(given, dict):
         return
@@ -278,9 +278,9 @@ def _tell(kind: Kind, body: dict[str, Any], settings: TemplateSettings, effort: 
     if effort is not None:
         word = told.pop(EFFORT, effort)
         word = word if word in EFFORTS[1:] else effort  # Those of harmony; vLLM refuses others.
-        if kind == "chat":
+        if word and kind == "chat":
             body[EFFORT] = word
-        else:
+        elif word:
             key = "reasoning" if kind == "responses" else "output_config"
             body[key] = {**(body.get(key) or {}), "effort": word}
     body[TEMPLATE] = told

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import types
 import typing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,86 +114,25 @@ def test_a_switch_that_disables_asks_for_nothing_when_it_is_false(name: str) -> 
     assert planned({name: False}).level == "default"
 
 
-TOGETHER: list[tuple[dict[str, Any], str]] = [
-    # Off wins.
-    ({"thinking": {"type": "disabled"}, "output_config": {"effort": "high"}}, "0+16"),
-    ({"thinking": {"type": "disabled", "budget_tokens": 9}}, "0+5"),
-    ({"thinking": {"type": "between_tools"}, "output_config": {"effort": "low"}}, "0+4"),
-    ({"enable_thinking": False, "thinking_budget": 4}, "0+5"),
-    ({"enable_thinking": False, "reasoning_effort": "high"}, "0+16"),
-    ({"disable_reasoning": True, "reasoning_effort": "low"}, "0+4"),
-    ({"reasoning": {"enabled": False, "effort": "high"}}, "0+16"),
-    ({"reasoning_effort": "none", "thinking_budget": 9}, "0+5"),
-    ({"thinking_budget": 0, "thinking_token_budget": 9}, "0+5"),
-    ({"think": False, "reasoning_effort": "max"}, "0+5"),
-    ({TEMPLATE: {"enable_thinking": False}, "reasoning_effort": "low"}, "0+4"),
-    ({TEMPLATE: {"thinking_mode": "disabled"}, "thinking_budget": 9}, "0+5"),
-    ({TEMPLATE: {"reasoning_effort": "no_think"}}, "0+5"),
-    ({TEMPLATE: {"options": {"thinking_mode": "close"}}}, "0+5"),
-    ({"enable_thinking": True, "thinking_budget": 0}, "0+5"),
-    # The smallest cap.
-    ({"thinking_budget": 9, "thinking_budget_tokens": 7, "reasoning_budget_tokens": 8}, "7+5"),
-    ({"reasoning_max_tokens": 9, "logits_processors_args": {"thinking_budget": 6}}, "6+5"),
-    ({"thinking_token_budget": -1, "thinking_budget": 7}, "7+5"),
-    ({"thinking_token_budget": -1, "reasoning_budget": -1}, "unlimited+5"),
-    ({"reasoning_effort": 300, "thinking_budget": 7}, "7+5"),
-    # A cap beside an effort, whose level has s.
-    ({"thinking_token_budget": 32, "reasoning_effort": "low"}, "32+4"),
-    ({"thinking": {"type": "enabled", "budget_tokens": 32}, "output_config": {"effort": "high"}}, "32+16"),
-    ({"reasoning": {"max_tokens": 9, "effort": "high"}}, "9+16"),
-    ({"thinking_budget": 9, "enable_thinking": True, "reasoning_effort": "medium"}, "9+16"),
-    ({"thinking_budget": 9, "reasoning_effort": "xhigh"}, "9+5"),
-    # An effort beside what asks for nothing.
-    ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}}, "8+4"),
-    ({"thinking": {"type": "enabled", "effort": "high", "keep": "all"}}, "64+16"),
-    ({"thinking": {"type": "enabled"}, "output_config": {"effort": "high"}}, "64+16"),
-    ({"reasoning": {"enabled": True}, "reasoning_effort": "low"}, "8+4"),
-    ({"reasoning": {"effort": "low"}, "reasoning_effort": "LOW"}, "8+4"),
-    ({"reasoning": {"effort": "max"}, "reasoning_effort": "xhigh"}, "unlimited+5"),
-    # The template's own words pick a level where nothing else does.
-    ({TEMPLATE: {"reasoning_effort": "low"}}, "8+4"),
-    ({TEMPLATE: {"reasoning_effort": "xhigh"}}, "unlimited+5"),
-    ({TEMPLATE: {"reasoning_effort": 50}}, "16+5"),
-    ({TEMPLATE: {"reasoning_effort": "extreme"}}, "16+5"),
-    ({TEMPLATE: {"thinking_effort": "high"}}, "64+16"),
-    ({TEMPLATE: {"low_effort": True}}, "8+4"),
-    ({TEMPLATE: {"low_effort": False}}, "16+5"),
-    ({TEMPLATE: {"medium_effort": True, "enable_thinking": True}}, "64+16"),
-    ({TEMPLATE: {"reasoning_effort": "low"}, "reasoning_effort": "high"}, "64+16"),
-    ({TEMPLATE: {"reasoning_effort": "low"}, "thinking_budget": 7}, "7+5"),
-    ({TEMPLATE: {"reasoning_effort": "high", "thinking_budget": 7}}, "7+5"),
-    # Our own words are final.
-    ({"reasoning_effort": "low", "vllm_xargs": {"think_budget": 1}}, "1+4"),
-    ({"reasoning_effort": "low", "vllm_xargs": {"solution_budget": 9}}, "8+9"),
-    ({"thinking": {"type": "disabled"}, "vllm_xargs": {"think_budget": 9}}, "9+5"),
-    ({"enable_thinking": True, "vllm_xargs": {"think_budget": 0}}, "0+5"),
-    ({"thinking_budget": 3, "vllm_xargs": {"think_budget": "unlimited"}}, "unlimited+5"),
-    # Seen with real clients.
-    ({"thinking": {"type": "adaptive", "display": "summarized"}}, "16+5"),
-    ({"thinking": {"type": "disabled"}, "output_config": {"effort": "high"} | FORMAT}, "0+16"),
-    ({"chat_template_args": {"enable_thinking": False}}, "0+5"),
-    ({"google": {"thinking_config": {"thinking_level": "LOW", "thinking_budget": 7}}}, "7+4"),
-]
-
-
-@pytest.mark.parametrize(("body", "budget"), TOGETHER, ids=lambda value: str(value)[:90])
-def test_fields_are_read_together(body: dict[str, Any], budget: str) -> None:
-    assert str(planned(body, BOTH).budget) == budget
+CASES = Path(__file__).with_name("dialects.txt").read_text().splitlines()
+KINDS = {"R": "responses", "M": "messages", "P": "completions"}
 
 
 @pytest.mark.parametrize(
-    ("body", "sentence"),
-    [
-        ({"reasoning_effort": "low", "reasoning": {"effort": "high"}}, 'reasoning_effort .*"low".* reasoning.effort'),
-        ({"reasoning_effort": "none", "output_config": {"effort": "low"}}, 'reasoning_effort .*"none".*output_config'),
-        ({"enable_thinking": True, "thinking": {"type": "disabled"}}, "enable_thinking .*thought, and thinking.type"),
-        ({"enable_thinking": True, TEMPLATE: {"thinking": False}}, f"enable_thinking .*and {TEMPLATE}.thinking"),
-        ({"think": True, "disable_reasoning": True}, "think asks for a thought, and disable_reasoning for none"),
-    ],
+    "case", [line for line in CASES if line and not line.startswith("#")], ids=lambda line: line[:90]
 )
-def test_contradictions_are_refused(body: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(Refused, match=rf"^{sentence}.*give one of the two"):
-        planned(body, BOTH)
+def test_what_clients_send_is_read(case: str) -> None:
+    levels = {"minimal": "2+2", "low": "8+4", "medium": "32+8", "high": "64+16"}
+    config = ServeConfiguration(Budget(16, 5), {name: Budget.parse(text) for name, text in levels.items()})
+    request, expected, *rest = case.split(" => ")
+    body = json.loads(request[request.index("{") :])
+    if expected.startswith("refused: "):
+        with pytest.raises(Refused, match=f"^{re.escape(expected.removeprefix('refused: '))}"):
+            planned(body, config)
+        return
+    found = planned(body, config, KINDS.get(request[0], "chat"))
+    assert f"{found.budget} {found.level}" == expected
+    assert found.body == json.loads(rest[0] if rest else "{}")
 
 
 UPDATE = {"reasoning": {"effort": "low"}}
@@ -311,6 +252,10 @@ def test_gpt_oss_is_served_at_the_effort_that_it_was_measured_at(kind: Any, fiel
         "output_config": FORMAT | {"effort": "high"}
     }
     assert plan("completions", {"max_tokens": 5}, config, MARKS, effort="high").body == {"max_tokens": 5}
+    # Mistral's has no default, and takes nothing for a template.
+    assert plan(kind, {}, config, MARKS, effort="").body == {}
+    found = plan(kind, {"reasoning_effort": "low"}, config, MARKS, effort="").body
+    assert found == {field: "low" if kind == "chat" else {"effort": "low"}}
 
 
 HARMLESS = [name for name in fields("harmless") if "." not in name]
