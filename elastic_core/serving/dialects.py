@@ -117,13 +117,13 @@ def _take(body: dict[str, Any], place: str = "") -> dict[str, Wish]:
         value, name = (holder := _holder(body, path)).get(path[-1]), place + ".".join(path)
         if isinstance(value, dict) and path in _HOLDERS:
             continue
-        wish = Wish()
+        wish = None
         if value is not None:
             try:
                 wishes[name] = wish = _READERS[kind](value)
             except ValueError as error:
                 raise Refused(f"{name} is {error}") from None
-        if path[0] != TEMPLATE or kind == "cap" or (kind, wish.switch) == ("switch", False):
+        if path[0] != TEMPLATE or kind == "cap" or wish is None or (kind, wish.switch) == ("switch", False):
             holder.pop(path[-1], None)
     if unread := _unread(body):
         raise Refused(f'{place}{unread:.200} sets no budget here; give {OURS}, or "{EFFORT}"')

@@ -44,6 +44,8 @@ class Manifest:
     templates: dict[str, str] = field(default_factory=dict)
     """Strategy → fingerprint of the thought templates that it searches."""
     servers: dict[str, dict[str, Any]] = field(default_factory=dict)  # Model → the server that ran it.
+    template_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Model → what its chat template was told."""
     stores: dict[str, dict[str, str]] = field(default_factory=dict)
     """Model → benchmark (or benchmark/strategy, with templates) → directory of the `TrajectoryStore`, relative to the
     table's. Empty where the table holds the rows itself."""

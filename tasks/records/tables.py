@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -65,8 +66,14 @@ def preset_directory(table: SweepTable) -> Path:
     return (table.directory / "../../..").resolve()
 
 
-def sweep_table(stage: Stage, engine: EngineParameters, endpoints: Mapping[str, Endpoint]) -> SweepTable:
-    """The table of a sweep's stage, with what it asks for. UserError when another vLLM made its rows."""
+def sweep_table(
+    stage: Stage,
+    engine: EngineParameters,
+    endpoints: Mapping[str, Endpoint],
+    told: Mapping[str, dict[str, Any]] = MappingProxyType({}),
+) -> SweepTable:
+    """The table of a sweep's stage, with what it asks for; `told` is what models' chat templates are told. UserError
+    when its rows were made by another vLLM, or by a chat template that was told something else."""
     models = stage.inputs["models"]
     ours = {"vllm": vllm_version()} if models.keys() - endpoints.keys() else {}
     manifest = Manifest(
@@ -78,6 +85,7 @@ def sweep_table(stage: Stage, engine: EngineParameters, endpoints: Mapping[str, 
         settings={"preset": stage.preset, **ours, **stage.inputs["sampling"]},
         templates=stage.inputs.get("templates", {}),
         servers=stage.inputs.get("servers", {}),
+        template_settings=dict(told),
     )
     directory, stores = stage.directory / TABLE, stage.runs / stage.preset / STORES
     table = SweepTable(directory, with_stores(manifest, stage.request["models"], directory, stores))

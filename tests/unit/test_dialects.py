@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 
 from elastic_core.budget import Budget
+from elastic_core.engines.http import chat_body, completion_request
 from elastic_core.serving.dialects import _PATHS, DIALECTS, OPAQUE, Refused, _sounds_like_budget
 from elastic_core.serving.requests import Plan, ServeConfiguration, plan
+from elastic_core.strategies import Generate, Sampling
+from elastic_core.strategies.chat import ChatRequest
 from tests.unit.test_serving_law import MARKS
 
 LEVELS = {"low": Budget(8, 4), "high": Budget(64, 16)}
@@ -133,6 +136,18 @@ def test_what_clients_send_is_read(case: str) -> None:
     found = planned(body, config, KINDS.get(request[0], "chat"))
     assert f"{found.budget} {found.level}" == expected
     assert found.body == json.loads(rest[0] if rest else "{}")
+
+
+def test_what_our_own_client_sends_is_read_as_it_is_meant() -> None:
+    """To a server of a sweep: a chat API is told an effort, one by token ids a budget."""
+    for effort in FREE.levels:
+        body = chat_body("model", ChatRequest("?", None, Sampling(), effort), 1)
+        found = planned(body, FREE)
+        assert (found.level, found.budget) == (effort, FREE.levels[effort])
+        assert found.body == {name: value for name, value in body.items() if name != "reasoning_effort"}
+    for budget in (Budget(7, 9), Budget(None, None), None):
+        sent = completion_request("model", Generate((1,), 99, (2,), Sampling(), budget=budget), 99, 1)
+        assert planned(sent, BOTH, "completions").budget == (budget or Budget(None, None))
 
 
 UPDATE = {"reasoning": {"effort": "low"}}
