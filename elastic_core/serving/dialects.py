@@ -36,14 +36,6 @@ class Refused(ValueError):
     """The request is at fault; the message is one sentence for the client."""
 
 
-class Dialect(NamedTuple):
-    """A field: its path in a request's body, the type of its value, and whose clients send it."""
-
-    path: tuple[str, ...]
-    kind: str
-    who: str
-
-
 class Wish(NamedTuple):
     """What one field asks for, each part None for nothing: a thought or none, at most `cap` tokens of it, an effort, an
     effort in the chat template's words, or a response without the thought."""
@@ -69,11 +61,9 @@ class Requested(NamedTuple):
 
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 OPAQUE, _WORDS = frozenset(_TABLE.pop("opaque")), _TABLE.pop("words")
-DIALECTS = [
-    Dialect(tuple(name.split(".")), kind, who) for kind, fields in _TABLE.items() for name, who in fields.items()
-]
-_PATHS = {dialect.path for dialect in DIALECTS}
-_HOLDERS = {path[:end] for path in _PATHS for end in range(1, len(path))}
+DIALECTS = {tuple(name.split(".")): kind for kind, fields in _TABLE.items() for name in fields}
+"""Types of fields, by their paths in a request's body."""
+_HOLDERS = {path[:end] for path in DIALECTS for end in range(1, len(path))}
 _SWITCHES = {
     word: Wish(switch=switch)
     for name, switch in (("on", True), ("off", False), ("nothing", None))
@@ -103,9 +93,7 @@ def take_fields(body: dict[str, Any]) -> Requested:
     for place, update in list(_updates(body)):
         changed = _take(update, place)
         if any(name.endswith("effort") for name in changed):
-            wishes = {
-                name: wish._replace(effort=None, cap=None) if wish.effort else wish for name, wish in wishes.items()
-            }
+            wishes = {name: wish for name, wish in wishes.items() if not wish.effort}
         wishes |= changed
     return _together(wishes)
 
@@ -113,7 +101,7 @@ def take_fields(body: dict[str, Any]) -> Requested:
 def _take(body: dict[str, Any], place: str = "") -> dict[str, Wish]:
     """What the fields of a body, or of a part of one at some `place`, ask for, by their names."""
     wishes = {}
-    for path, kind, _ in DIALECTS:
+    for path, kind in DIALECTS.items():
         value, name = (holder := _holder(body, path)).get(path[-1]), place + ".".join(path)
         if isinstance(value, dict) and path in _HOLDERS:
             continue
@@ -152,25 +140,24 @@ def _updates(body: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     else."""
     for name in ("messages", "input"):
         items = body.get(name)
-        if not isinstance(items, list) or not any(isinstance(item, dict) and _has_update(item) for item in items):
+        if not isinstance(items, list) or not any(map(_has_update, items)):
             continue
         body[name] = kept = []
         for at, item in enumerate(items):
-            if not isinstance(item, dict) or not _has_update(item):
+            if not _has_update(item):
                 kept.append(item)
                 continue
             rest = {key: value for key, value in item.items() if key not in _UPDATES}
-            if item.get("type") == "configuration_update":
-                yield f"{name}[{at}].", rest
-                continue
-            for key in _UPDATES:
-                yield f"{name}[{at}].", {key: item.get(key)}
-            if any(value for key, value in rest.items() if key not in ("role", "type")):
+            is_whole = item.get("type") in _UPDATES
+            yield f"{name}[{at}].", rest if is_whole else {key: item.get(key) for key in _UPDATES}
+            if not is_whole and any(value for key, value in rest.items() if key not in ("role", "type")):
                 kept.append(rest)
 
 
-def _has_update(item: Mapping[str, Any]) -> bool:
-    return item.get("type") == _UPDATES[1] or any(item.get(key) is not None for key in _UPDATES)
+def _has_update(item: Any) -> bool:
+    return isinstance(item, dict) and (
+        item.get("type") in _UPDATES or any(item.get(key) is not None for key in _UPDATES)
+    )
 
 
 def _together(wishes: Mapping[str, Wish]) -> Requested:
@@ -294,7 +281,7 @@ def _unread(body: Mapping[str, Any]) -> str | None:
             if each is None or key in OPAQUE:
                 continue
             at = (*path, key)
-            if at not in _PATHS and at not in _HOLDERS and _may_limit(at, each):
+            if at not in DIALECTS and at not in _HOLDERS and _may_limit(at, each):
                 return ".".join(at)
             if isinstance(each, (dict, list)):
                 held.append((at, each))
@@ -309,7 +296,7 @@ def _may_limit(path: tuple[str, ...], value: Any) -> bool:
         return True
     if not any(map(_sounds_like_budget, holders)):
         return False
-    siblings = tuple(known[-1] for known in _PATHS if known[:-1] == path[:-1])
+    siblings = tuple(known[-1] for known in DIALECTS if known[:-1] == path[:-1])
     asks = value is not True and (isinstance(value, (int, float)) or _lower(value) in _ASKING)
     return asks or _is_near(key, siblings)
 

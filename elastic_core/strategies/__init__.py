@@ -35,7 +35,7 @@ STRATEGIES = _Strategies(
         "unconstrained": single_pass.UNCONSTRAINED,
         reasonflux_zero.REASONFLUX_ZERO: reasonflux_zero.WITHOUT_LIBRARY,
         ADAPTIVE: adaptive(),
-        **{chat.STRATEGY.format(level): strategy for level, strategy in chat.EFFORTS.items()},
+        **chat.EFFORTS,
     }
 )
 

@@ -23,17 +23,16 @@ from elastic_core.engines.endpoint import (
 )
 from elastic_core.errors import UserError
 from elastic_core.models import files as model_files
-from elastic_core.strategies.chat import CHAT_STRATEGIES, EFFORT, EFFORTS, STRATEGY
+from elastic_core.strategies.chat import CHAT_STRATEGIES, EFFORT, EFFORTS
 from elastic_core.sweep.grid import split_model
 from elastic_core.system.files import write_text
 
 _KNOWN = "servers.json"  # Below the runs directory: what servers said last, by address.
-_LEVELS = [STRATEGY.format(level) for level in EFFORTS]
 
 
 def with_levels(strategies: Sequence[str]) -> list[str]:
     """Strategies by name, "effort" in its levels."""
-    return [each for name in strategies for each in (_LEVELS if name == EFFORT else [name])]
+    return [each for name in strategies for each in (EFFORTS if name == EFFORT else [name])]
 
 
 def endpoints_of(places: Mapping[str, str | list[str]]) -> dict[str, tuple[Address, ...]]:
@@ -75,7 +74,7 @@ def check_endpoints(
                 f"{refused[0]} works on token ids, and {model} is asked in text; expected vanilla, unconstrained or "
                 f"{EFFORT}: give it its own in strategies_of.{model}"
             )
-        if not in_text and (refused := [name for name in chosen if name in _LEVELS]):
+        if not in_text and (refused := [name for name in chosen if name in EFFORTS]):
             raise ValueError(
                 f"{refused[0]} is for models behind a chat API ({CHAT}{EXAMPLE}), and {model} is none; give those that "
                 "are strategies_of of their own"

@@ -8,7 +8,6 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -67,10 +66,7 @@ def preset_directory(table: SweepTable) -> Path:
 
 
 def sweep_table(
-    stage: Stage,
-    engine: EngineParameters,
-    endpoints: Mapping[str, Endpoint],
-    told: Mapping[str, dict[str, Any]] = MappingProxyType({}),
+    stage: Stage, engine: EngineParameters, endpoints: Mapping[str, Endpoint], told: Mapping[str, Any] | None = None
 ) -> SweepTable:
     """The table of a sweep's stage, with what it asks for; `told` is what models' chat templates are told. UserError
     when its rows were made by another vLLM, or by a chat template that was told something else."""
@@ -85,7 +81,7 @@ def sweep_table(
         settings={"preset": stage.preset, **ours, **stage.inputs["sampling"]},
         templates=stage.inputs.get("templates", {}),
         servers=stage.inputs.get("servers", {}),
-        template_settings=dict(told),
+        template_settings=dict(told or {}),
     )
     directory, stores = stage.directory / TABLE, stage.runs / stage.preset / STORES
     table = SweepTable(directory, with_stores(manifest, stage.request["models"], directory, stores))

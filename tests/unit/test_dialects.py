@@ -14,7 +14,7 @@ import pytest
 
 from elastic_core.budget import Budget
 from elastic_core.engines.http import chat_body, completion_request
-from elastic_core.serving.dialects import _PATHS, DIALECTS, OPAQUE, Refused, _sounds_like_budget
+from elastic_core.serving.dialects import DIALECTS, OPAQUE, Refused, _sounds_like_budget
 from elastic_core.serving.requests import Plan, ServeConfiguration, plan
 from elastic_core.strategies import Generate, Sampling
 from elastic_core.strategies.chat import ChatRequest
@@ -40,7 +40,9 @@ def nested(path: str, value: Any) -> Any:
 def fields(*kinds: str, template: bool = False) -> list[str]:
     """The table's fields of some types, by name."""
     return [
-        ".".join(path) for path, kind, _ in DIALECTS if kind in kinds and template == path[0].startswith("chat_temp")
+        ".".join(path)
+        for path, kind in DIALECTS.items()
+        if kind in kinds and template == path[0].startswith("chat_temp")
     ]
 
 
@@ -406,6 +408,6 @@ def models() -> dict[str, Any]:
 def test_every_field_of_the_installed_clients_and_servers_is_known_or_sounds_like_nothing() -> None:
     """Fails on the day that one of them adds a budget."""
     for name, model in models().items():
-        unknown = {each for each in names_of(model) if _sounds_like_budget(each) and (each,) not in _PATHS}
-        holders = {path[0] for path in _PATHS}
+        unknown = {each for each in names_of(model) if _sounds_like_budget(each) and (each,) not in DIALECTS}
+        holders = {path[0] for path in DIALECTS}
         assert unknown - holders - OPAQUE == set(), name
