@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
 from elastic_core.engines.http import chat_body, completion_request
@@ -138,6 +140,46 @@ def test_what_clients_send_is_read(case: str) -> None:
     found = planned(body, config, KINDS.get(request[0], "chat"))
     assert f"{found.budget} {found.level}" == expected
     assert found.body == json.loads(rest[0] if rest else "{}")
+
+
+MEANT: dict[str, list[tuple[Any, Any]]] = {
+    "cap": [(9, 9), (40, 40), (0, 0), (-1, -1), (None, None)],
+    "effort": [(word, word) for word in ("low", "high", "none", "max")] + [("auto", None)],
+    "switch": [(True, "on"), (False, "off")],
+    "off": [(True, "off"), (False, None)],
+    "mode": [("enabled", "on"), ("disabled", "off"), ("adaptive", None)],
+    "word": [(True, "on"), (False, "off"), ("low", "low"), ("none", "none")],
+    "harmless": [("auto", None), (False, None)],
+}
+"""Values of a field of each type, and what each asks for."""
+ASKED = [(path, *pair) for path, kind in DIALECTS.items() for pair in MEANT.get(kind, [])]
+
+
+def merged(bodies: list[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for body in bodies:
+        for key, value in body.items():
+            found[key] = merged([found[key], value]) if isinstance(found.get(key), dict) else value
+    return found
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(ASKED), max_size=4, unique_by=lambda asked: asked[0]))
+def test_any_fields_together_are_read_by_the_rules(asked: list[tuple[tuple[str, ...], Any, Any]]) -> None:
+    paths = [path for path, _, _ in asked]
+    assume(not any(a != b and a == b[: len(a)] for a in paths for b in paths))  # A word and an object of one name.
+    body, meant = merged([nested(".".join(path), value) for path, value, _ in asked]), {each[2] for each in asked}
+    efforts, caps = {each for each in meant if isinstance(each, str)} - {"on", "off"}, meant & {9, 40, 0}
+    if meant >= {"on", "off"} or len(efforts) > 1:
+        with pytest.raises(Refused, match=r"give one of the two$"):
+            planned(body, BOTH)
+        return
+    level = LEVELS.get(next(iter(efforts), ""), Budget(16, 5))
+    think = 0 if "off" in meant or "none" in meant else min(caps, default=None)
+    if think is None and not meant & {-1, "max"}:
+        think = level.think
+    found = planned(body, BOTH)
+    assert (found.budget, found.body.keys() - {TEMPLATE}) == (Budget(think, level.solution), set())
 
 
 def test_what_our_own_client_sends_is_read_as_it_is_meant() -> None:
