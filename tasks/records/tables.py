@@ -66,10 +66,10 @@ def preset_directory(table: SweepTable) -> Path:
 
 
 def sweep_table(
-    stage: Stage, engine: EngineParameters, endpoints: Mapping[str, Endpoint], told: Mapping[str, Any] | None = None
+    stage: Stage, engine: EngineParameters, endpoints: Mapping[str, Endpoint], settings: Mapping[str, Any] | None = None
 ) -> SweepTable:
-    """The table of a sweep's stage, with what it asks for; `told` is what models' chat templates are told. UserError
-    when its rows were made by another vLLM, or by a chat template that was told something else."""
+    """The table of a sweep's stage, with what it asks for, and the `settings` of the models' chat templates. UserError
+    when another vLLM, or other such settings, made its rows."""
     models = stage.inputs["models"]
     ours = {"vllm": vllm_version()} if models.keys() - endpoints.keys() else {}
     manifest = Manifest(
@@ -81,7 +81,7 @@ def sweep_table(
         settings={"preset": stage.preset, **ours, **stage.inputs["sampling"]},
         templates=stage.inputs.get("templates", {}),
         servers=stage.inputs.get("servers", {}),
-        template_settings=dict(told or {}),
+        template_settings=dict(settings or {}),
     )
     directory, stores = stage.directory / TABLE, stage.runs / stage.preset / STORES
     table = SweepTable(directory, with_stores(manifest, stage.request["models"], directory, stores))
