@@ -291,6 +291,28 @@ def test_a_level_tells_the_template_what_it_was_measured_with() -> None:
     assert planned({"reasoning_effort": "low"}, config, "completions").body == {"max_tokens": 13}
 
 
+NO_VLLM = "vllm" not in sys.modules and not __import__("importlib.util").util.find_spec("vllm")
+
+
+def told_to_harmony(kind: str, body: dict[str, Any]) -> str:
+    """The effort in the system message that vLLM itself makes of a request."""
+    from vllm.entrypoints.anthropic.protocol import AnthropicMessagesRequest
+    from vllm.entrypoints.anthropic.serving import AnthropicServingMessages
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.entrypoints.openai.parser.harmony_utils import get_system_message
+    from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
+
+    if kind == "responses":
+        word = ResponsesRequest(model="m", input="?", **body).reasoning.effort
+    elif kind == "messages":
+        request = AnthropicMessagesRequest(model="m", messages=HELLO, max_tokens=9, **body)
+        word = AnthropicServingMessages.to_chat_completion_request(request).reasoning_effort
+    else:
+        word = ChatCompletionRequest(model="m", messages=HELLO, **body).reasoning_effort
+    (content,) = get_system_message(reasoning_effort=word).content
+    return content.reasoning_effort.value.lower()
+
+
 @pytest.mark.parametrize(
     ("kind", "field"), [("chat", "reasoning_effort"), ("responses", "reasoning"), ("messages", "output_config")]
 )
@@ -307,6 +329,7 @@ def test_gpt_oss_is_served_at_the_effort_that_it_was_measured_at(kind: Any, fiel
     ):
         found = plan(kind, body, config, MARKS, effort="high").body
         assert found == {field: word if kind == "chat" else {"effort": word}}
+        assert NO_VLLM or told_to_harmony(kind, found) == word
     assert plan("messages", {"output_config": FORMAT}, config, MARKS, effort="high").body == {
         "output_config": FORMAT | {"effort": "high"}
     }
@@ -444,9 +467,7 @@ def models() -> dict[str, Any]:
     }
 
 
-@pytest.mark.skipif(
-    "vllm" not in sys.modules and not __import__("importlib.util").util.find_spec("vllm"), reason="vLLM"
-)
+@pytest.mark.skipif(NO_VLLM, reason="vLLM")
 def test_every_field_of_the_installed_clients_and_servers_is_known_or_sounds_like_nothing() -> None:
     """Fails on the day that one of them adds a budget."""
     for name, model in models().items():
