@@ -138,7 +138,7 @@ def measured_levels(
     choice = choose_levels(found, promise.margin, promise.level, other, with_rules=len(kinds) < 2, guess=guess)
     if promise.required and isinstance(choice.rule, Reason):
         raise UserError(_refused(choice, promise, found if other is None else other))
-    sampling = table.manifest.settings
+    sampling, told = table.manifest.settings, table.manifest.template_settings.get(model) or None
     levels = Levels(
         model=model,
         weights=table.manifest.models.get(model, model),  # A store without a sweep names a model by its fingerprint.
@@ -153,7 +153,7 @@ def measured_levels(
         loss=None if isinstance(choice.rule, Reason) else choice.rule,
         reads=next(iter(kinds), "math"),
         date=datetime.now(UTC).date(),
-        levels=choice.levels,
+        levels={name: level.model_copy(update={"template": told}) for name, level in choice.levels.items()},
         measured=list(choice.points),
     )
     return levels, choice

@@ -126,7 +126,9 @@ class Sweep:
             models = sweep_models(given, stage.inputs["models"], checkpoints, problems, engine, templates, endpoints)
         except ValueError as error:
             raise UserError(str(error)) from None
-        return cls(stage, sweep_table(stage, engine, endpoints), engine, models, problems, stage.request["samples"])
+        told = {model.name: dict(model.rows.markers.template) for model in models if not model.chat}
+        store = sweep_table(stage, engine, endpoints, told)
+        return cls(stage, store, engine, models, problems, stage.request["samples"])
 
     def run(self, cluster: RayCluster | None) -> None:
         """Every model at the same number of samples, as many as are requested or narrow intervals take. Neither Ray

@@ -36,14 +36,6 @@ class Refused(ValueError):
     """The request is at fault; the message is one sentence for the client."""
 
 
-class Dialect(NamedTuple):
-    """A field: its path in a request's body, the type of its value, and whose clients send it."""
-
-    path: tuple[str, ...]
-    kind: str
-    who: str
-
-
 class Wish(NamedTuple):
     """What one field asks for, each part None for nothing: a thought or none, at most `cap` tokens of it, an effort, an
     effort in the chat template's words, or a response without the thought."""
@@ -69,11 +61,9 @@ class Requested(NamedTuple):
 
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 OPAQUE, _WORDS = frozenset(_TABLE.pop("opaque")), _TABLE.pop("words")
-DIALECTS = [
-    Dialect(tuple(name.split(".")), kind, who) for kind, fields in _TABLE.items() for name, who in fields.items()
-]
-_PATHS = {dialect.path for dialect in DIALECTS}
-_HOLDERS = {path[:end] for path in _PATHS for end in range(1, len(path))}
+DIALECTS = {tuple(name.split(".")): kind for kind, fields in _TABLE.items() for name in fields}
+"""Types of fields, by their paths in a request's body."""
+_HOLDERS = {path[:end] for path in DIALECTS for end in range(1, len(path))}
 _SWITCHES = {
     word: Wish(switch=switch)
     for name, switch in (("on", True), ("off", False), ("nothing", None))
@@ -83,9 +73,11 @@ _EFFORTS = {
     word: Wish(effort=effort) for effort in (*EFFORTS, "none", _LIFTED) for word in _WORDS.get(effort, [effort])
 }
 _EFFORTS |= dict.fromkeys(_WORDS["nothing"], Wish())
+_ASKING = {*_SWITCHES, *_EFFORTS}.difference(_WORDS["nothing"])
 _UPDATES = ("output_config", "configuration_update")  # Objects of a message that change the effort from there on.
 FLAG = TypeAdapter(bool)
-_TOKENS = TypeAdapter(Annotated[int, Field(ge=_NO_LIMIT, lt=2**31)])
+_TOKENS = TypeAdapter(Annotated[int, Field(ge=_NO_LIMIT)])
+_MOST = 2**31 - 1  # No context has more tokens.
 
 
 def take_fields(body: dict[str, Any]) -> Requested:
@@ -100,8 +92,8 @@ def take_fields(body: dict[str, Any]) -> Requested:
     wishes = _take(body)
     for place, update in list(_updates(body)):
         changed = _take(update, place)
-        if any(wish.effort for wish in changed.values()):
-            wishes = {name: wish._replace(effort=None) for name, wish in wishes.items()}
+        if any(name.endswith("effort") for name in changed):
+            wishes = {name: wish for name, wish in wishes.items() if not wish.effort}
         wishes |= changed
     return _together(wishes)
 
@@ -109,25 +101,27 @@ def take_fields(body: dict[str, Any]) -> Requested:
 def _take(body: dict[str, Any], place: str = "") -> dict[str, Wish]:
     """What the fields of a body, or of a part of one at some `place`, ask for, by their names."""
     wishes = {}
-    for path, kind, _ in DIALECTS:
+    for path, kind in DIALECTS.items():
         value, name = (holder := _holder(body, path)).get(path[-1]), place + ".".join(path)
         if isinstance(value, dict) and path in _HOLDERS:
             continue
-        wish = Wish()
+        wish = None
         if value is not None:
             try:
                 wishes[name] = wish = _READERS[kind](value)
             except ValueError as error:
                 raise Refused(f"{name} is {error}") from None
-        is_templates = path[0] == TEMPLATE and kind != "cap" and (kind, wish.switch) != ("switch", False)
-        if not is_templates and kind != "kept":
+        if path[0] != TEMPLATE or kind == "cap" or wish is None or (kind, wish.switch) == ("switch", False):
             holder.pop(path[-1], None)
     if unread := _unread(body):
         raise Refused(f'{place}{unread:.200} sets no budget here; give {OURS}, or "{EFFORT}"')
     for path in sorted(_HOLDERS, key=len, reverse=True):
-        found = (holder := _holder(body, path)).get(path[-1])
-        if isinstance(found, dict) and (not found or _sounds_like_budget(path[-1])):  # vLLM 0.33 refuses much in these.
-            del holder[path[-1]]
+        found, is_thoughts = (holder := _holder(body, path)).get(path[-1]), _sounds_like_budget(path[-1])
+        if isinstance(found, dict):
+            if not found or is_thoughts:  # vLLM 0.33 refuses much in these.
+                del holder[path[-1]]
+        elif found is not None and (is_thoughts or path[-1] in _UPDATES):
+            raise Refused(f"{place}{'.'.join(path)} is {found!r:.40}; expected an object")
     return wishes
 
 
@@ -146,25 +140,24 @@ def _updates(body: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     else."""
     for name in ("messages", "input"):
         items = body.get(name)
-        if not isinstance(items, list) or not any(isinstance(item, dict) and _has_update(item) for item in items):
+        if not isinstance(items, list) or not any(map(_has_update, items)):
             continue
         body[name] = kept = []
         for at, item in enumerate(items):
-            if not isinstance(item, dict) or not _has_update(item):
+            if not _has_update(item):
                 kept.append(item)
                 continue
             rest = {key: value for key, value in item.items() if key not in _UPDATES}
-            if item.get("type") == "configuration_update":
-                yield f"{name}[{at}].", rest
-                continue
-            for key in _UPDATES:
-                yield f"{name}[{at}].", {key: item.get(key)}
-            if any(value for key, value in rest.items() if key not in ("role", "type")):
+            is_whole = item.get("type") in _UPDATES
+            yield f"{name}[{at}].", rest if is_whole else {key: item.get(key) for key in _UPDATES}
+            if not is_whole and any(value for key, value in rest.items() if key not in ("role", "type")):
                 kept.append(rest)
 
 
-def _has_update(item: Mapping[str, Any]) -> bool:
-    return item.get("type") == _UPDATES[1] or any(isinstance(item.get(key), dict) for key in _UPDATES)
+def _has_update(item: Any) -> bool:
+    return isinstance(item, dict) and (
+        item.get("type") in _UPDATES or any(item.get(key) is not None for key in _UPDATES)
+    )
 
 
 def _together(wishes: Mapping[str, Wish]) -> Requested:
@@ -187,24 +180,24 @@ def _together(wishes: Mapping[str, Wish]) -> Requested:
         effort if effort in EFFORTS else None,
         field,
         next((wish.native for wish in wishes.values() if wish.native), None),
-        next((wish.hides for wish in wishes.values() if wish.hides is not None), None),
+        max((wish.hides for wish in wishes.values() if wish.hides is not None), default=None),
     )
 
 
 def _cap(value: Any, expected: str = "a whole number of tokens, or -1 for no limit") -> Wish:
     if isinstance(value, bool):
         raise _unexpected(value, expected)
-    return Wish(cap=read_as(_TOKENS, value, expected))
+    tokens = read_as(_TOKENS, value, expected)
+    return Wish(cap=tokens if tokens <= _MOST else _NO_LIMIT)
 
 
 def _effort(value: Any) -> Wish:
     if wish := _EFFORTS.get(_lower(value)):
         return wish
     expected = f"none, {', '.join(EFFORTS)}, xhigh, {_LIFTED}, or a number of tokens"
-    try:
-        return _cap(value, expected)
-    except ValueError:
-        raise ValueError(f"{value!r:.40}{nearest(str(value)[:40], _EFFORTS) or ';'} expected {expected}") from None
+    if isinstance(value, float) or (isinstance(value, str) and not value.isdecimal()):  # Of a scale: no tokens.
+        raise ValueError(f"{value!r:.40}{nearest(str(value)[:40], _EFFORTS) or ';'} expected {expected}")
+    return Wish(cap=_cap(value, expected).cap, effort=str(value))
 
 
 def _template_effort(value: Any) -> Wish:
@@ -238,8 +231,8 @@ _READERS: dict[str, Callable[[Any], Wish]] = {
     "template_cap": _cap,
     "effort": _effort,
     "template_effort": _template_effort,
-    "template_low": lambda value: Wish(native="low" if value is True else None),
-    "template_medium": lambda value: Wish(native="medium" if value is True else None),
+    "template_low": lambda value: Wish(native="low" if _flag(value) else None),
+    "template_medium": lambda value: Wish(native="medium" if _flag(value) else None),
     "switch": lambda value: Wish(switch=_flag(value)),
     "off": lambda value: Wish(switch=False if _flag(value) else None),
     "mode": _mode,
@@ -249,7 +242,6 @@ _READERS: dict[str, Callable[[Any], Wish]] = {
     "show": lambda value: Wish(hides=not _flag(value)),
     "form": lambda value: Wish(hides=True if _lower(value) == "hidden" else None),
     "harmless": lambda _: Wish(),
-    "kept": lambda _: Wish(),
 }
 """What a value of each type asks for; a ValueError says what was found and expected."""
 
@@ -289,7 +281,7 @@ def _unread(body: Mapping[str, Any]) -> str | None:
             if each is None or key in OPAQUE:
                 continue
             at = (*path, key)
-            if at not in _PATHS and at not in _HOLDERS and _may_limit(at, each):
+            if at not in DIALECTS and at not in _HOLDERS and _may_limit(at, each):
                 return ".".join(at)
             if isinstance(each, (dict, list)):
                 held.append((at, each))
@@ -297,15 +289,16 @@ def _unread(body: Mapping[str, Any]) -> str | None:
 
 
 def _may_limit(path: tuple[str, ...], value: Any) -> bool:
-    """Whether a field that is not in the table may limit a thought: by its name, or as a number, false or a misspelt
-    name within the object of a thought."""
+    """Whether a field that is not in the table may limit a thought: by its name, or as a number, false, an effort or a
+    misspelt name within the object of a thought."""
     *holders, key = path
     if _sounds_like_budget(key) or _is_near(key, _OURS):
         return True
     if not any(map(_sounds_like_budget, holders)):
         return False
-    siblings = tuple(known[-1] for known in _PATHS if known[:-1] == path[:-1])
-    return (isinstance(value, (int, float)) and value is not True) or _is_near(key, siblings)
+    siblings = tuple(known[-1] for known in DIALECTS if known[:-1] == path[:-1])
+    asks = value is not True and (isinstance(value, (int, float)) or _lower(value) in _ASKING)
+    return asks or _is_near(key, siblings)
 
 
 def _sounds_like_budget(key: str) -> bool:

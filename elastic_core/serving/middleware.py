@@ -74,9 +74,8 @@ class _Served(NamedTuple):
 
     @property
     def effort(self) -> str | None:
-        """What such a model is told where the request and its level name no effort."""
-        effort = dict(self.markers.template).get(EFFORT) if self.markers.parser in _FIELD_ALONE else None
-        return None if effort is None else str(effort)
+        """What such a model is told where the request and its level name no effort, "" for nothing; None of others."""
+        return str(dict(self.markers.template).get(EFFORT, "")) if self.markers.parser in _FIELD_ALONE else None
 
     @classmethod
     def by(cls, engine: Any) -> _Served:

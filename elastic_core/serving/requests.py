@@ -35,7 +35,7 @@ _MOST: dict[Kind, tuple[str, ...]] = {
 }
 """Fields that limit a whole response; the first that is given holds."""
 _FIELDS: dict[str, tuple[TypeAdapter[Any], str]] = {
-    **dict.fromkeys(("use_beam_search", "background", "include_reasoning", CONTINUES), _FLAG),
+    **dict.fromkeys(("use_beam_search", "background", CONTINUES), _FLAG),
     **dict.fromkeys(("n", "max_tokens", "max_completion_tokens", "max_output_tokens"), _NUMBER),
 }
 """Fields that are read here, as vLLM's own models read them: "no", "off" and 0 are false, and 20.0 is 20."""
@@ -164,7 +164,7 @@ def plan(
     rule = next((Rule(name, config.reads) for each, name in config.rules.items() if each == level), None)
     if most is not None:
         room = min(room, most)
-        if budget.total is not None and rule is None:  # vLLM refuses more than the context holds, and agents ask 32,000.
+        if budget.total is not None and rule is None:  # vLLM refuses more than its context; agents ask 32,000.
             ends = budget.total + marks.max_forced + 1
             body.update({key: min(body[key], ends) for key in _MOST[kind] if body.get(key) is not None})
     elif kind == "completions":  # Where vLLM would take 16.
@@ -278,7 +278,7 @@ def _continues(kind: Kind, body: dict[str, Any]) -> bool:
 
 def _tell(kind: Kind, body: dict[str, Any], settings: TemplateSettings, effort: str | None) -> None:
     """Tell the chat template what a level's is told, unless the client says it. An `effort` is the default of a model
-    that vLLM renders by the request's own field alone."""
+    that vLLM renders by the request's own field alone, "" where it has none."""
     given = body.get(TEMPLATE) or {}
     if kind == "completions" or not isinstance(given, dict):
         return
@@ -286,9 +286,9 @@ def _tell(kind: Kind, body: dict[str, Any], settings: TemplateSettings, effort: 
     if effort is not None:
         word = told.pop(EFFORT, effort)
         word = word if word in EFFORTS[1:] else effort  # Those of harmony; vLLM refuses others.
-        if kind == "chat":
+        if word and kind == "chat":
             body[EFFORT] = word
-        else:
+        elif word:
             key = "reasoning" if kind == "responses" else "output_config"
             body[key] = {**(body.get(key) or {}), "effort": word}
     body[TEMPLATE] = told

@@ -36,7 +36,7 @@ STRATEGIES = _Strategies(
         "unconstrained": replace(single_pass.UNCONSTRAINED, purpose=Purpose.FREE),
         reasonflux_zero.REASONFLUX_ZERO: reasonflux_zero.WITHOUT_LIBRARY,
         ADAPTIVE: adaptive(),
-        **{chat.STRATEGY.format(level): strategy for level, strategy in chat.EFFORTS.items()},
+        **chat.EFFORTS,
     }
 )
 

@@ -14,8 +14,7 @@ from elastic_core.strategies.base import Finish, Sampling, Strategy
 from elastic_core.strategies.single_pass import UNCONSTRAINED, VANILLA
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
 
-EFFORT = "effort"  # All levels together, in a sweep's settings.
-STRATEGY = f"{EFFORT}_{{}}"  # A level's strategy.
+EFFORT = "effort"  # What a sweep's settings call all levels together.
 
 
 @dataclass(frozen=True)
@@ -81,12 +80,13 @@ def _in_text(like: Strategy, effort: str | None = None) -> Strategy:
 
 
 EFFORTS = {
-    level: _in_text(replace(UNCONSTRAINED, thinks=False), level) for level in ("minimal", "low", "medium", "high")
+    f"{EFFORT}_{level}": _in_text(replace(UNCONSTRAINED, thinks=False), level)
+    for level in ("minimal", "low", "medium", "high")
 }
-"""By level; they run in `CHAT_STRATEGIES` only: the settings refuse them for other models."""
+"""By name; they run in `CHAT_STRATEGIES` only: the settings refuse them for other models."""
 CHAT_STRATEGIES: Mapping[str, Strategy] = {
     "vanilla": _in_text(VANILLA),
     "unconstrained": _in_text(UNCONSTRAINED),
-    **{STRATEGY.format(level): strategy for level, strategy in EFFORTS.items()},
+    **EFFORTS,
 }
 """By name. A table knows strategies by their names, whether a chat API or a local engine ran them."""

@@ -20,7 +20,7 @@ from elastic_core.seeds import problem_digest
 from elastic_core.statistics.estimates import without_seed
 from elastic_core.stop_rule import ADAPTIVE, StopRule
 from elastic_core.strategies import STRATEGIES
-from elastic_core.strategies.chat import EFFORTS, STRATEGY
+from elastic_core.strategies.chat import EFFORTS
 
 if TYPE_CHECKING:
     from elastic_core.data.problems import Problem
@@ -32,7 +32,7 @@ Samples = int | Mapping[str, int]
 OTHERS = "default"
 
 SWAP = ">"  # Between the two checkpoints of a model.
-_WITHOUT_BUDGET = ("unconstrained", *map(STRATEGY.format, EFFORTS))
+_WITHOUT_BUDGET = ("unconstrained", *EFFORTS)
 _PAIR = ("navigator", "thinker", "solver")
 
 

@@ -52,6 +52,8 @@ class Manifest:
     templates: dict[str, str] = field(default_factory=dict)
     """Strategy → fingerprint of the thought templates that it searches."""
     servers: dict[str, dict[str, Any]] = field(default_factory=dict)  # Model → the server that ran it.
+    template_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Model → what its chat template was told."""
     stores: dict[str, dict[str, str]] = field(default_factory=dict)
     """Model → benchmark (or benchmark/strategy, with templates) → directory of the `TrajectoryStore`, relative to the
     table's. Empty where the table holds the rows itself."""
@@ -276,7 +278,7 @@ class SweepTable:
     def _manifest_of(self, place: str) -> Manifest:
         if place == ".":
             return self.manifest
-        whole = self.manifest
+        whole, told = self.manifest, self.manifest.template_settings
         found = [(name, part) for name, parts in whole.stores.items() for part, at in parts.items() if at == place]
         benchmark, _, strategy = found[0][1].partition("/")
         served = [checkpoint for name, _ in found for checkpoint in checkpoints(name).values()]
@@ -290,6 +292,7 @@ class SweepTable:
             settings=settings,
             templates={strategy: whole.templates[strategy]} if strategy else {},
             servers=servers,
+            template_settings={name: told[name] for name, _ in found if name in told},
         )
 
 

@@ -30,7 +30,7 @@ from elastic_core.miniature.warm_start import shortened
 from elastic_core.models.families import read_thought
 from elastic_core.statistics.estimates import seed_name, without_seed
 from elastic_core.strategies import STRATEGIES
-from elastic_core.strategies.chat import CHAT_STRATEGIES, EFFORT, EFFORTS, STRATEGY
+from elastic_core.strategies.chat import CHAT_STRATEGIES, EFFORT, EFFORTS
 from elastic_core.strategies.reasonflux_zero import TemplateParameters
 from elastic_core.sweep.grid import (
     OTHERS,
@@ -48,7 +48,6 @@ from reports.content import ReportParameters
 
 TRAINED = ("trained", "best")
 """What training leaves: its last checkpoint, and the one with the highest validation accuracy."""
-_LEVELS = [STRATEGY.format(level) for level in EFFORTS]
 
 
 def _listed(value: Any) -> Any:
@@ -63,7 +62,7 @@ Names = Annotated[list[str], BeforeValidator(_listed)]
 
 def with_levels(strategies: Sequence[str]) -> list[str]:
     """Strategies by name, "effort" in its levels."""
-    return [each for name in strategies for each in (_LEVELS if name == EFFORT else [name])]
+    return [each for name in strategies for each in (EFFORTS if name == EFFORT else [name])]
 
 
 Strategies = Annotated[Names, AfterValidator(with_levels), AfterValidator(known_strategies)]
@@ -492,7 +491,7 @@ def _check_endpoints(
                 f"{refused[0]} works on token ids, and {model} is asked in text; expected vanilla, unconstrained or "
                 f"{EFFORT}: give it its own in strategies_of.{model}"
             )
-        if not in_text and (refused := [name for name in chosen if name in _LEVELS]):
+        if not in_text and (refused := [name for name in chosen if name in EFFORTS]):
             raise ValueError(
                 f"{refused[0]} is for models behind a chat API ({CHAT}{EXAMPLE}), and {model} is none; give those that "
                 "are strategies_of of their own"

@@ -64,8 +64,11 @@ def preset_directory(table: SweepTable) -> Path:
     return (table.directory / "../../..").resolve()
 
 
-def sweep_table(stage: Stage, engine: EngineParameters, endpoints: Mapping[str, Endpoint]) -> SweepTable:
-    """The table of a sweep's stage, with its manifest. UserError when another vLLM made its rows."""
+def sweep_table(
+    stage: Stage, engine: EngineParameters, endpoints: Mapping[str, Endpoint], settings: Mapping[str, Any] | None = None
+) -> SweepTable:
+    """The table of a sweep's stage, with what it asks for, and the `settings` of the models' chat templates. UserError
+    when another vLLM, or other such settings, made its rows."""
     models = stage.inputs["models"]
     ours = {"vllm": vllm_version()} if models.keys() - endpoints.keys() else {}
     manifest = Manifest(
@@ -77,6 +80,7 @@ def sweep_table(stage: Stage, engine: EngineParameters, endpoints: Mapping[str, 
         settings={"preset": stage.preset, **ours, **stage.inputs["sampling"]},
         templates=stage.inputs.get("templates", {}),
         servers=stage.inputs.get("servers", {}),
+        template_settings=dict(settings or {}),
     )
     directory, stores = stage.directory / TABLE, stage.runs / stage.preset / STORES
     table = SweepTable(directory, with_stores(manifest, stage.request["models"], directory, stores))

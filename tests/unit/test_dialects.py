@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import types
 import typing
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
-from elastic_core.serving.dialects import _PATHS, DIALECTS, OPAQUE, Refused, _sounds_like_budget
+from elastic_core.engines.http import chat_body, completion_request
+from elastic_core.serving.dialects import DIALECTS, OPAQUE, Refused, _sounds_like_budget
 from elastic_core.serving.requests import Plan, ServeConfiguration, plan
+from elastic_core.strategies import Generate, Sampling
+from elastic_core.strategies.chat import ChatRequest
 from tests.unit.test_serving_law import MARKS
 
 LEVELS = {"low": Budget(8, 4), "high": Budget(64, 16)}
@@ -35,7 +42,9 @@ def nested(path: str, value: Any) -> Any:
 def fields(*kinds: str, template: bool = False) -> list[str]:
     """The table's fields of some types, by name."""
     return [
-        ".".join(path) for path, kind, _ in DIALECTS if kind in kinds and template == path[0].startswith("chat_temp")
+        ".".join(path)
+        for path, kind in DIALECTS.items()
+        if kind in kinds and template == path[0].startswith("chat_temp")
     ]
 
 
@@ -112,86 +121,77 @@ def test_a_switch_that_disables_asks_for_nothing_when_it_is_false(name: str) -> 
     assert planned({name: False}).level == "default"
 
 
-TOGETHER: list[tuple[dict[str, Any], str]] = [
-    # Off wins.
-    ({"thinking": {"type": "disabled"}, "output_config": {"effort": "high"}}, "0+16"),
-    ({"thinking": {"type": "disabled", "budget_tokens": 9}}, "0+5"),
-    ({"thinking": {"type": "between_tools"}, "output_config": {"effort": "low"}}, "0+4"),
-    ({"enable_thinking": False, "thinking_budget": 4}, "0+5"),
-    ({"enable_thinking": False, "reasoning_effort": "high"}, "0+16"),
-    ({"disable_reasoning": True, "reasoning_effort": "low"}, "0+4"),
-    ({"reasoning": {"enabled": False, "effort": "high"}}, "0+16"),
-    ({"reasoning_effort": "none", "thinking_budget": 9}, "0+5"),
-    ({"thinking_budget": 0, "thinking_token_budget": 9}, "0+5"),
-    ({"think": False, "reasoning_effort": "max"}, "0+5"),
-    ({TEMPLATE: {"enable_thinking": False}, "reasoning_effort": "low"}, "0+4"),
-    ({TEMPLATE: {"thinking_mode": "disabled"}, "thinking_budget": 9}, "0+5"),
-    ({TEMPLATE: {"reasoning_effort": "no_think"}}, "0+5"),
-    ({TEMPLATE: {"options": {"thinking_mode": "close"}}}, "0+5"),
-    ({"enable_thinking": True, "thinking_budget": 0}, "0+5"),
-    # The smallest cap.
-    ({"thinking_budget": 9, "thinking_budget_tokens": 7, "reasoning_budget_tokens": 8}, "7+5"),
-    ({"reasoning_max_tokens": 9, "logits_processors_args": {"thinking_budget": 6}}, "6+5"),
-    ({"thinking_token_budget": -1, "thinking_budget": 7}, "7+5"),
-    ({"thinking_token_budget": -1, "reasoning_budget": -1}, "unlimited+5"),
-    ({"reasoning_effort": 300, "thinking_budget": 7}, "7+5"),
-    # A cap beside an effort, whose level has s.
-    ({"thinking_token_budget": 32, "reasoning_effort": "low"}, "32+4"),
-    ({"thinking": {"type": "enabled", "budget_tokens": 32}, "output_config": {"effort": "high"}}, "32+16"),
-    ({"reasoning": {"max_tokens": 9, "effort": "high"}}, "9+16"),
-    ({"thinking_budget": 9, "enable_thinking": True, "reasoning_effort": "medium"}, "9+16"),
-    ({"thinking_budget": 9, "reasoning_effort": "xhigh"}, "9+5"),
-    # An effort beside what asks for nothing.
-    ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}}, "8+4"),
-    ({"thinking": {"type": "enabled", "effort": "high", "keep": "all"}}, "64+16"),
-    ({"thinking": {"type": "enabled"}, "output_config": {"effort": "high"}}, "64+16"),
-    ({"reasoning": {"enabled": True}, "reasoning_effort": "low"}, "8+4"),
-    ({"reasoning": {"effort": "low"}, "reasoning_effort": "LOW"}, "8+4"),
-    ({"reasoning": {"effort": "max"}, "reasoning_effort": "xhigh"}, "unlimited+5"),
-    # The template's own words pick a level where nothing else does.
-    ({TEMPLATE: {"reasoning_effort": "low"}}, "8+4"),
-    ({TEMPLATE: {"reasoning_effort": "xhigh"}}, "unlimited+5"),
-    ({TEMPLATE: {"reasoning_effort": 50}}, "16+5"),
-    ({TEMPLATE: {"reasoning_effort": "extreme"}}, "16+5"),
-    ({TEMPLATE: {"thinking_effort": "high"}}, "64+16"),
-    ({TEMPLATE: {"low_effort": True}}, "8+4"),
-    ({TEMPLATE: {"low_effort": False}}, "16+5"),
-    ({TEMPLATE: {"medium_effort": True, "enable_thinking": True}}, "64+16"),
-    ({TEMPLATE: {"reasoning_effort": "low"}, "reasoning_effort": "high"}, "64+16"),
-    ({TEMPLATE: {"reasoning_effort": "low"}, "thinking_budget": 7}, "7+5"),
-    ({TEMPLATE: {"reasoning_effort": "high", "thinking_budget": 7}}, "7+5"),
-    # Our own words are final.
-    ({"reasoning_effort": "low", "vllm_xargs": {"think_budget": 1}}, "1+4"),
-    ({"reasoning_effort": "low", "vllm_xargs": {"solution_budget": 9}}, "8+9"),
-    ({"thinking": {"type": "disabled"}, "vllm_xargs": {"think_budget": 9}}, "9+5"),
-    ({"enable_thinking": True, "vllm_xargs": {"think_budget": 0}}, "0+5"),
-    ({"thinking_budget": 3, "vllm_xargs": {"think_budget": "unlimited"}}, "unlimited+5"),
-    # Seen with real clients.
-    ({"thinking": {"type": "adaptive", "display": "summarized"}}, "16+5"),
-    ({"thinking": {"type": "disabled"}, "output_config": {"effort": "high"} | FORMAT}, "0+16"),
-    ({"chat_template_args": {"enable_thinking": False}}, "0+5"),
-    ({"google": {"thinking_config": {"thinking_level": "LOW", "thinking_budget": 7}}}, "7+4"),
-]
-
-
-@pytest.mark.parametrize(("body", "budget"), TOGETHER, ids=lambda value: str(value)[:90])
-def test_fields_are_read_together(body: dict[str, Any], budget: str) -> None:
-    assert str(planned(body, BOTH).budget) == budget
+CASES = Path(__file__).with_name("dialects.txt").read_text().splitlines()
+KINDS = {"R": "responses", "M": "messages", "P": "completions"}
 
 
 @pytest.mark.parametrize(
-    ("body", "sentence"),
-    [
-        ({"reasoning_effort": "low", "reasoning": {"effort": "high"}}, 'reasoning_effort .*"low".* reasoning.effort'),
-        ({"reasoning_effort": "none", "output_config": {"effort": "low"}}, 'reasoning_effort .*"none".*output_config'),
-        ({"enable_thinking": True, "thinking": {"type": "disabled"}}, "enable_thinking .*thought, and thinking.type"),
-        ({"enable_thinking": True, TEMPLATE: {"thinking": False}}, f"enable_thinking .*and {TEMPLATE}.thinking"),
-        ({"think": True, "disable_reasoning": True}, "think asks for a thought, and disable_reasoning for none"),
-    ],
+    "case", [line for line in CASES if line and not line.startswith("#")], ids=lambda line: line[:90]
 )
-def test_contradictions_are_refused(body: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(Refused, match=rf"^{sentence}.*give one of the two"):
-        planned(body, BOTH)
+def test_what_clients_send_is_read(case: str) -> None:
+    levels = {"minimal": "2+2", "low": "8+4", "medium": "32+8", "high": "64+16"}
+    config = ServeConfiguration(Budget(16, 5), {name: Budget.parse(text) for name, text in levels.items()})
+    request, expected, *rest = case.split(" => ")
+    body = json.loads(request[request.index("{") :])
+    if expected.startswith("refused: "):
+        with pytest.raises(Refused, match=f"^{re.escape(expected.removeprefix('refused: '))}"):
+            planned(body, config)
+        return
+    found = planned(body, config, KINDS.get(request[0], "chat"))
+    assert f"{found.budget} {found.level}" == expected
+    assert found.body == json.loads(rest[0] if rest else "{}")
+
+
+MEANT: dict[str, list[tuple[Any, Any]]] = {
+    "cap": [(9, 9), (40, 40), (0, 0), (-1, -1), (None, None)],
+    "effort": [(word, word) for word in ("low", "high", "none", "max")] + [("auto", None)],
+    "switch": [(True, "on"), (False, "off")],
+    "off": [(True, "off"), (False, None)],
+    "mode": [("enabled", "on"), ("disabled", "off"), ("adaptive", None)],
+    "word": [(True, "on"), (False, "off"), ("low", "low"), ("none", "none")],
+    "harmless": [("auto", None), (False, None)],
+}
+"""Values of a field of each type, and what each asks for."""
+ASKED = [(path, *pair) for path, kind in DIALECTS.items() for pair in MEANT.get(kind, [])]
+
+
+def merged(bodies: list[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for body in bodies:
+        for key, value in body.items():
+            found[key] = merged([found[key], value]) if isinstance(found.get(key), dict) else value
+    return found
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(ASKED), max_size=4, unique_by=lambda asked: asked[0]))
+def test_any_fields_together_are_read_by_the_rules(asked: list[tuple[tuple[str, ...], Any, Any]]) -> None:
+    paths = [path for path, _, _ in asked]
+    assume(not any(a != b and a == b[: len(a)] for a in paths for b in paths))  # A word and an object of one name.
+    body, meant = merged([nested(".".join(path), value) for path, value, _ in asked]), {each[2] for each in asked}
+    efforts, caps = {each for each in meant if isinstance(each, str)} - {"on", "off"}, meant & {9, 40, 0}
+    if meant >= {"on", "off"} or len(efforts) > 1:
+        with pytest.raises(Refused, match=r"give one of the two$"):
+            planned(body, BOTH)
+        return
+    level = LEVELS.get(next(iter(efforts), ""), Budget(16, 5))
+    think = 0 if "off" in meant or "none" in meant else min(caps, default=None)
+    if think is None and not meant & {-1, "max"}:
+        think = level.think
+    found = planned(body, BOTH)
+    assert (found.budget, found.body.keys() - {TEMPLATE}) == (Budget(think, level.solution), set())
+
+
+def test_what_our_own_client_sends_is_read_as_it_is_meant() -> None:
+    """To a server of a sweep: a chat API is told an effort, one by token ids a budget."""
+    for effort in FREE.levels:
+        body = chat_body("model", ChatRequest("?", None, Sampling(), effort), 1)
+        found = planned(body, FREE)
+        assert (found.level, found.budget) == (effort, FREE.levels[effort])
+        assert found.body == {name: value for name, value in body.items() if name != "reasoning_effort"}
+    for budget in (Budget(7, 9), Budget(None, None), None):
+        sent = completion_request("model", Generate((1,), 99, (2,), Sampling(), budget=budget), 99, 1)
+        assert planned(sent, BOTH, "completions").budget == (budget or Budget(None, None))
 
 
 UPDATE = {"reasoning": {"effort": "low"}}
@@ -291,6 +291,28 @@ def test_a_level_tells_the_template_what_it_was_measured_with() -> None:
     assert planned({"reasoning_effort": "low"}, config, "completions").body == {"max_tokens": 13}
 
 
+NO_VLLM = "vllm" not in sys.modules and not __import__("importlib.util").util.find_spec("vllm")
+
+
+def told_to_harmony(kind: str, body: dict[str, Any]) -> str:
+    """The effort in the system message that vLLM itself makes of a request."""
+    from vllm.entrypoints.anthropic.protocol import AnthropicMessagesRequest
+    from vllm.entrypoints.anthropic.serving import AnthropicServingMessages
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.entrypoints.openai.parser.harmony_utils import get_system_message
+    from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
+
+    if kind == "responses":
+        word = ResponsesRequest(model="m", input="?", **body).reasoning.effort
+    elif kind == "messages":
+        request = AnthropicMessagesRequest(model="m", messages=HELLO, max_tokens=9, **body)
+        word = AnthropicServingMessages.to_chat_completion_request(request).reasoning_effort
+    else:
+        word = ChatCompletionRequest(model="m", messages=HELLO, **body).reasoning_effort
+    (content,) = get_system_message(reasoning_effort=word).content
+    return content.reasoning_effort.value.lower()
+
+
 @pytest.mark.parametrize(
     ("kind", "field"), [("chat", "reasoning_effort"), ("responses", "reasoning"), ("messages", "output_config")]
 )
@@ -307,10 +329,15 @@ def test_gpt_oss_is_served_at_the_effort_that_it_was_measured_at(kind: Any, fiel
     ):
         found = plan(kind, body, config, MARKS, effort="high").body
         assert found == {field: word if kind == "chat" else {"effort": word}}
+        assert NO_VLLM or told_to_harmony(kind, found) == word
     assert plan("messages", {"output_config": FORMAT}, config, MARKS, effort="high").body == {
         "output_config": FORMAT | {"effort": "high"}
     }
     assert plan("completions", {"max_tokens": 5}, config, MARKS, effort="high").body == {"max_tokens": 5}
+    # Mistral's has no default, and takes nothing for a template.
+    assert plan(kind, {}, config, MARKS, effort="").body == {}
+    found = plan(kind, {"reasoning_effort": "low"}, config, MARKS, effort="").body
+    assert found == {field: "low" if kind == "chat" else {"effort": "low"}}
 
 
 HARMLESS = [name for name in fields("harmless") if "." not in name]
@@ -445,14 +472,12 @@ def models() -> dict[str, Any]:
     }
 
 
-@pytest.mark.skipif(
-    "vllm" not in sys.modules and not __import__("importlib.util").util.find_spec("vllm"), reason="vLLM"
-)
+@pytest.mark.skipif(NO_VLLM, reason="vLLM")
 def test_every_field_of_the_installed_clients_and_servers_is_known_or_sounds_like_nothing() -> None:
     """Fails on the day that one of them adds a budget."""
     for name, model in models().items():
-        unknown = {each for each in names_of(model) if _sounds_like_budget(each) and (each,) not in _PATHS}
-        holders = {path[0] for path in _PATHS}
+        unknown = {each for each in names_of(model) if _sounds_like_budget(each) and (each,) not in DIALECTS}
+        holders = {path[0] for path in DIALECTS}
         assert unknown - holders - OPAQUE == set(), name
 
 

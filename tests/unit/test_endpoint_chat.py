@@ -31,7 +31,7 @@ from tests.exactness import broken_rules
 
 SAMPLING = Sampling(0.6, 0.95)
 PROBLEMS = {"easy": [Problem("easy", str(i), f"{i}+{42 - i}=?", "42", "math") for i in range(3)]}
-STRATEGIES = ["vanilla", "unconstrained", *(f"effort_{level}" for level in EFFORTS)]
+STRATEGIES = ["vanilla", "unconstrained", *EFFORTS]
 
 
 def usage(sampled: int, thinking: int | None = None) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def settings(**changes: Any) -> Settings:
 
 
 def test_effort_is_its_levels() -> None:
-    assert settings().sweep.strategies == ["vanilla", *(f"effort_{level}" for level in EFFORTS)]
+    assert settings().sweep.strategies == ["vanilla", *EFFORTS]
     both = {"sweep.models": ["base", "closed"], "sweep.strategies": ["separate"]}
     assert (
         settings(**both, **{"sweep.strategies_of.closed": ["effort"]}).sweep.strategies_of["closed"] == STRATEGIES[2:]

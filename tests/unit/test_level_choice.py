@@ -195,7 +195,9 @@ def test_with_responses_without_a_limit_high_is_what_is_shown_or_the_most_accura
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("runs") / "mine" / "sweep" / "key" / "table"
     store = TrajectoryStore(directory)
-    with store.writing(Manifest({"base": "b0", "trained": "a1"}, {}, {}, {"temperature": 0.8, "top_p": 0.95})):
+    models, sampling = {"base": "b0", "trained": "a1"}, {"temperature": 0.8, "top_p": 0.95}
+    told = {"base": {"reasoning_effort": "medium"}, "trained": {}}
+    with store.writing(Manifest(models, {}, {}, sampling, template_settings=told)):
         store.append(make_rows(models=("base", "trained", "base>trained"), num_problems=40, num_samples=2))
     return directory
 
@@ -209,7 +211,10 @@ def test_a_table_becomes_a_file_of_levels(table: Path, tmp_path: Path) -> None:
     assert (levels.temperature, levels.top_p, levels.margin) == (0.8, 0.95, 0.02)
     assert levels.benchmarks == ["easy", "hard"] and len(levels.table) == 64
     rows = TrajectoryStore(table).read().filter(pl.col("strategy").is_in(["separate", "unconstrained"]), model="base")
-    assert levels.levels == choose_levels(rows.select(COLUMNS)).levels
+    template = {"reasoning_effort": "medium"}  # So it was measured, and so it is served.
+    chosen = choose_levels(rows.select(COLUMNS)).levels
+    assert levels.levels == {name: level.model_copy(update={"template": template}) for name, level in chosen.items()}
+    assert levels.offered["template"] == dict.fromkeys(chosen, template)
     shown = {line.split()[0]: line for line in done.stdout.splitlines() if line.split()[0] in EFFORTS[:-1]}
     assert shown.keys() == levels.levels.keys() - {"high"}
     for name, line in shown.items():
@@ -226,6 +231,7 @@ def test_one_benchmark_and_a_certified_risk_are_chosen_by(table: Path, tmp_path:
     assert (levels.benchmarks, levels.margin, levels.weights) == (["hard"], 1, "a1")
     assert levels.levels.keys() == {"minimal", "high"} and levels.budget("minimal").think == 0
     assert levels.loss is not None and levels.loss.low >= -1
+    assert levels.offered["template"] == {}
     assert "100 points" in done.stdout and "low, medium" in done.stdout
 
 

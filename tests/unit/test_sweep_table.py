@@ -124,6 +124,20 @@ def test_rows_of_another_vllm_are_refused_with_what_to_do(tmp_path: Path) -> Non
         newer.check()
 
 
+def test_rows_of_a_chat_template_that_was_told_something_else_are_refused(tmp_path: Path) -> None:
+    """As of a family whose settings have changed. A table of before such settings were recorded takes them."""
+    told = {"base": {"reasoning_effort": "high"}}
+    write(table(tmp_path, "k1", ["base"]), rows(["base"]))
+    with table(tmp_path, "k1", ["base"], replace(MANIFEST, template_settings=told)).writing():
+        pass
+    found = SweepTable(tmp_path / "smoke/sweep/k1/table").manifest
+    assert found.template_settings == told
+    table(tmp_path, "k2", ["base"]).check()  # Without loading a tokenizer, as for the status.
+    other = table(tmp_path, "k3", ["base"], replace(MANIFEST, template_settings={"base": {"reasoning_effort": "low"}}))
+    with pytest.raises(ManifestMismatch, match=r"template_setting base = {'reasoning_effort': 'high'}, now it is"):
+        other.check()
+
+
 def test_one_sweep_at_a_time_writes_what_two_have_in_common(tmp_path: Path) -> None:
     with (
         table(tmp_path, "k1", ["base"]).writing(),
