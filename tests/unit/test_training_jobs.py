@@ -1,5 +1,6 @@
 """Following a training job without a cluster, and what it does at its beginning and its end without a training."""
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,10 +10,14 @@ import pytest
 from omegaconf import OmegaConf
 
 from elastic_core.errors import UserError
+from elastic_core.miniature.warm_start import BASE
+from elastic_core.models import files as model_files
 from elastic_core.system.retry import ProcessLost, is_transient
 from elastic_core.training import launch
 from elastic_core.training.grpo import main
-from elastic_core.training.launch import LOST, Deadlines, TrainingFailed, follow
+from elastic_core.training.launch import KEPT_MEMORY, LOST, Deadlines, TrainingFailed, follow
+from tasks.warm_start import Launch
+from tests.unit.test_prepared_model import checkpoint
 
 AWAY = "AWAY"
 
@@ -197,3 +202,25 @@ def test_what_ended_a_training_is_its_last_line(
     with pytest.raises(raised, match=last):
         main.main(configuration(tmp_path))
     assert not last.startswith(f"^{LOST}") or str(error) in capsys.readouterr().err
+
+
+# A model's size decides how many threads it is trained with.
+
+
+def test_the_miniature_takes_one_thread_and_a_larger_model_every_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert model_files.num_parameters(BASE) == 763_008 and model_files.num_threads(BASE) == 1
+    small = checkpoint(tmp_path / "m")
+    monkeypatch.setattr(model_files, "ONE_THREAD", model_files.num_parameters(small) - 1)
+    assert model_files.num_threads(small) == len(os.sched_getaffinity(0))
+
+
+def test_the_trainer_is_told_its_threads_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert Launch(threads=2).environment()["OMP_NUM_THREADS"] == "2"
+    assert KEPT_MEMORY.items() <= Launch(threads=2).environment().items()
+    assert not KEPT_MEMORY.items() & Launch(threads=1).environment().items()
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert Launch(threads=2).environment()["OMP_NUM_THREADS"] == "3"
+    assert "OMP_NUM_THREADS" not in Launch(cpu=False, num_processes=8).environment()
