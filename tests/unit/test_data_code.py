@@ -53,11 +53,7 @@ TRUTHS = st.one_of(
     st.builds(CodeTruth, st.just("stdin"), PAIRS, **LIMITS),
     st.builds(CodeTruth, st.just("functional"), PAIRS, method=st.just("minOperations"), **LIMITS),
     st.builds(
-        CodeTruth,
-        st.just("check"),
-        code=WORDS.filter(str.strip),
-        entry_point=st.none() | st.just("truncate"),
-        **LIMITS,
+        CodeTruth, st.just("check"), code=WORDS.filter(str.strip), entry_point=st.none() | st.just("truncate"), **LIMITS
     ),
 )
 

@@ -86,25 +86,15 @@ def with_extension_code() -> bytes:
 @pytest.mark.parametrize(
     "data, opcode",
     [
-        (pickle.dumps((("a",),), 4), "TUPLE1"),
-        (pickle.dumps(["a", "b"], 4), "EMPTY_LIST"),
-        (pickle.dumps(["a"], 0), "MARK"),
-        (pickle.dumps({}, 2), "EMPTY_DICT"),
-        (pickle.dumps(b"a", 4), "SHORT_BINBYTES"),
-        (pickle.dumps(1, 4), "BININT1"),
-        (pickle.dumps(None, 4), "NONE"),
-        (pickle.dumps(os.path.join, 0), "GLOBAL"),
-        (b"\x80\x04\x8c\x02os\x93.", "STACK_GLOBAL"),
-        (with_persistent_id(0), "PERSID"),
-        (with_persistent_id(2), "BINPERSID"),
-        (with_extension_code(), "EXT1"),
-        (b"\x80\x02\x83\xf0\x00.", "EXT2"),
-        (b"\x80\x02\x84\xf0\x00\x00\x00.", "EXT4"),
-        (b"S'a'\n.", "STRING"),
-        (b"\x80\x02X\x01\x00\x00\x00aq\x000.", "POP"),
-        (b"\x80\x02X\x01\x00\x00\x00aq\x00h\x00.", "BINGET"),
+        (pickle.dumps((("a",),), 4), "TUPLE1"), (pickle.dumps(["a", "b"], 4), "EMPTY_LIST"),
+        (pickle.dumps(["a"], 0), "MARK"), (pickle.dumps({}, 2), "EMPTY_DICT"),
+        (pickle.dumps(b"a", 4), "SHORT_BINBYTES"), (pickle.dumps(1, 4), "BININT1"), (pickle.dumps(None, 4), "NONE"),
+        (pickle.dumps(os.path.join, 0), "GLOBAL"), (b"\x80\x04\x8c\x02os\x93.", "STACK_GLOBAL"),
+        (with_persistent_id(0), "PERSID"), (with_persistent_id(2), "BINPERSID"), (with_extension_code(), "EXT1"),
+        (b"\x80\x02\x83\xf0\x00.", "EXT2"), (b"\x80\x02\x84\xf0\x00\x00\x00.", "EXT4"), (b"S'a'\n.", "STRING"),
+        (b"\x80\x02X\x01\x00\x00\x00aq\x000.", "POP"), (b"\x80\x02X\x01\x00\x00\x00aq\x00h\x00.", "BINGET"),
     ],
-)
+)  # fmt: skip
 def test_anything_but_a_string_is_refused_by_its_opcode(data: bytes, opcode: str) -> None:
     with pytest.raises(HostilePickle, match=rf"opcodes .*\b{opcode}\b"):
         unpickle_string(data)

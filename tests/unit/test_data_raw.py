@@ -147,12 +147,7 @@ def test_what_cannot_be_read_is_refused_with_its_place(
 
 @pytest.mark.parametrize(
     ("dtype", "number"),
-    [
-        (pl.Int64(), "1e400"),
-        (pl.Int64(), str(2**63)),
-        (pl.Int64(), str(-(2**63) - 1)),
-        (pl.Float64(), "9" * 400),
-    ],
+    [(pl.Int64(), "1e400"), (pl.Int64(), str(2**63)), (pl.Int64(), str(-(2**63) - 1)), (pl.Float64(), "9" * 400)],
 )
 def test_a_number_that_a_column_cannot_hold_is_refused(tmp_path: Path, dtype: pl.DataType, number: str) -> None:
     error = refusal(tmp_path, "rows.jsonl", b'{"problem": 1}\n{"problem": %s}' % number.encode(), {"problem": dtype})

@@ -1,6 +1,7 @@
 """The locks hold all of pyproject.toml and say nothing of where it comes from; installing follows them."""
 
 import fcntl
+import hashlib
 import importlib.util
 import os
 import re
@@ -182,3 +183,10 @@ def test_every_target_installs_first(target: str) -> None:
 def test_without_python_make_says_so() -> None:
     done = subprocess.run(["make", "PYTHON=", "install"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode and "install Python 3.11" in done.stderr
+
+
+def test_the_pins_of_upstream_were_checked_with_the_versions_that_are_locked() -> None:
+    """`make pins` takes minutes."""
+    locked = b"".join(file.read_bytes() for file in sorted((ROOT / "infra" / "requirements").glob("*.txt")))
+    passed = (ROOT / "tests" / "pins" / "passed").read_text().strip()
+    assert passed == hashlib.sha256(locked).hexdigest(), "infra/requirements has changed since; run make pins"

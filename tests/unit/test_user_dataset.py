@@ -255,14 +255,11 @@ def test_a_compressed_file_that_unpacks_to_too_much_is_refused(
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"question": "question"}, "--question question: .* problem, solution"),
-        ({"id": "name"}, "--id name: "),
-        ({"name": "../mine"}, "lower-case letters"),
-        ({"name": "amc"}, '"amc".*--name'),
-        ({"prompt": "boxed"}, "boxed"),
-        ({"form": "conversations", "split": "train"}, "rationale"),
+        ({"question": "question"}, "--question question: .* problem, solution"), ({"id": "name"}, "--id name: "),
+        ({"name": "../mine"}, "lower-case letters"), ({"name": "amc"}, '"amc".*--name'),
+        ({"prompt": "boxed"}, "boxed"), ({"form": "conversations", "split": "train"}, "rationale"),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_fit_ones_own_file_is_said(
     mine: user_dataset.UserDataset, runs: Path, changes: dict[str, Any], reason: str
 ) -> None:
