@@ -257,12 +257,9 @@ def test_what_is_wrong_with_a_file_is_one_sentence_that_names_it(
     written(tmp_path, "bad.toml", 'extends = "smoke"\n[sweep]\nsamples = 0\n')
     with pytest.raises(UserError, match=f"^.*{message}.*$"):
         presets.resolve(written(tmp_path, name, text))
-
-
-@pytest.mark.parametrize("preset", ["mine.toml", "./mine", "presets/mine"])
-def test_what_looks_like_a_path_is_one(preset: str) -> None:
-    with pytest.raises(UserError, match=r"/mine(\.toml)?: "):
-        presets.resolve(preset)
+    for path in ("mine.toml", "./mine", "presets/mine"):  # What looks like a path is one.
+        with pytest.raises(UserError, match=r"/mine(\.toml)?: "):
+            presets.resolve(path)
 
 
 def test_what_a_message_suggests_to_run_names_the_file(tmp_path: Path) -> None:

@@ -70,13 +70,6 @@ def test_a_job_s_id_is_found_by_its_configuration_and_guessed_by_nobody() -> Non
 LOG = ("starting\n(ElasticTaskRunner pid=7) step:1 - rollout/", "acc:0.5\nstep:2 - rollout/acc:0.75\nbye")
 
 
-def test_every_attempt_keeps_its_log(tmp_path: Path) -> None:
-    for words in ("first", "second", "third"):
-        follow(cluster(Client("RUNNING", "SUCCEEDED", log=(words,))), "job", log_file=tmp_path / "train.log")
-    kept = {file.name: file.read_text() for file in tmp_path.iterdir()}
-    assert kept == {"train.log": "third", "train.2.log": "second", "train.1.log": "first"}
-
-
 def test_steps_and_lines_are_passed_on_and_the_log_is_kept(tmp_path: Path) -> None:
     steps: list[int] = []
     lines: list[str] = []
@@ -88,11 +81,18 @@ def test_steps_and_lines_are_passed_on_and_the_log_is_kept(tmp_path: Path) -> No
     assert steps == [1, 2]
     assert lines[1].endswith("step:1 - rollout/acc:0.5")
     assert file.read_text() == "".join(LOG)
+    for words in ("second", "third"):  # Every attempt keeps its log.
+        follow(cluster(Client("RUNNING", "SUCCEEDED", log=(words,))), "job", log_file=file)
+    kept = {each.name: each.read_text() for each in file.parent.iterdir()}
+    assert kept == {"train.log": "third", "train.2.log": "second", "train.1.log": "".join(LOG)}
 
 
 def test_a_failed_job_raises_with_the_end_of_its_log(tmp_path: Path) -> None:
     with pytest.raises(TrainingFailed, match=r"train-1 .*FAILED: exit code 1\n(.*\n)*bye"):
         follow(cluster(Client("RUNNING", "FAILED", log=LOG)), "train-1", log_file=tmp_path / "log")
+    words = "Traceback\nerror: no room for the checkpoint of step 3\n"  # Its last ones, to the user, are the error.
+    with pytest.raises(UserError, match=r"^no room for the checkpoint of step 3$"):
+        follow(cluster(Client("RUNNING", "FAILED", log=(words,))), "job", log_file=tmp_path / "log")
 
 
 ASSERTION = ("Traceback (most recent call last):\nAssertionError: an embedding does not fit\n",)
@@ -160,12 +160,6 @@ def test_a_cancelled_flow_stops_its_job(tmp_path: Path, interruption: type[BaseE
     with pytest.raises(interruption):
         follow(cluster(client), "job", log_file=tmp_path / "log", on_step=cancel)
     assert client.stopped
-
-
-def test_a_job_s_last_words_to_the_user_are_the_error(tmp_path: Path) -> None:
-    words = "Traceback\nerror: no room for the checkpoint of step 3\n"
-    with pytest.raises(UserError, match=r"^no room for the checkpoint of step 3$"):
-        follow(cluster(Client("RUNNING", "FAILED", log=(words,))), "job", log_file=tmp_path / "log")
 
 
 def configuration(tmp_path: Path) -> str:
