@@ -129,6 +129,7 @@ def test_lines_are_counted_as_an_editor_shows_them(tmp_path: Path) -> None:
         ("rows.csv", as_csv(ROWS).replace(b"3+1", b"3\xff1"), None, "line 5 is not UTF-8"),
         ("rows.json", as_json([*ROWS, 5]), 6, "found a number; expected an object"),
         ("rows.json", b"", None, "truncated"),
+        ("rows.csv", b"question,answer\n1,2\n", None, "no field problem; there are: question, answer"),
         ("rows.parquet", b"PAR1 and no more", None, "not a parquet file"),
         ("rows.csv", b"problem,answer\n%s,1,2\n" % (b"x" * 200_000), 1, "3 fields; expected 2"),
         ("rows.csv", b"\xef\xbb\xbf<!DOCTYPE html>", None, "HTML page"),
