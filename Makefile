@@ -50,7 +50,7 @@ test: install ## Lint and unit tests at the same time, then integration and end-
 	@$(MAKE) --no-print-directory integration
 
 unit: install ## Tests that start nothing
-	$(BIN)/pytest tests/unit -m "not slow" --timeout 900 -n auto
+	$(BIN)/pytest tests/unit tests/bench -m "not slow" --timeout 900 -n auto
 
 # Ray's processes, which the longest tests wait for, would otherwise give way to every other test.
 integration: export RAY_worker_niceness = 0

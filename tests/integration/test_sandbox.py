@@ -21,12 +21,11 @@ from elastic_core.rewards import code as runners
 from elastic_core.rewards import grade
 from elastic_core.rewards.code import bubblewrap, grade_code, sandbox, seccomp
 from elastic_core.rewards.truth import CodeTest, CodeTruth, GradeStatus
-from tests.hostile_programs import ESCAPING, FORGING, HOSTILE, READING, RESOURCES, Hostile
+from tests.hostile_programs import GROUPS, HOSTILE, Hostile
 
 MEMORY = 256 << 20
 _PR_SET_CHILD_SUBREAPER = 36
 
-GROUPS = {"resources": RESOURCES, "reading": READING, "escaping": ESCAPING, "forging": FORGING}
 CALLS = {
     "stdin": "value = attack(input())\nprint(value)\n",
     "functional": "def solve(x):\n    return attack(x)\n",

@@ -73,24 +73,17 @@ def test_a_request_that_would_be_late_goes_before_those_that_wait(clock: Any) ->
     assert served_next > 64, "the one that came first of those that wait is late in any case"
 
 
-def test_who_leaves_is_no_load_any_more(clock: Any) -> None:
+def test_who_leaves_is_no_load_any_more_and_late_responses_lower_the_next_ones(clock: Any) -> None:
     controller = Controller(GOAL, STEPS, 64)
     load = Admission(controller)
-    _, over = load.arrive()
-    clock.seconds += 100.0
-    over(served(load, Budget(192, 8), "left"), [], False)
-    assert (controller.turns.running, controller.trim) == (0, 1.0)
-    assert metric("elastic_in_time_total", level="left") == 0
-
-
-def test_late_responses_lower_the_next_ones(clock: Any) -> None:
-    controller = Controller(GOAL, STEPS, 64)
-    load = Admission(controller)
-    for _ in range(50):
-        _, over = load.arrive()
-        clock.seconds += 4.0
-        over(served(load, Budget(192, 8), "late"), [], True)
-    assert controller.trim < 0.85 and metric("elastic_goal_trim") == controller.trim
+    for times, seconds, name, answered in ((1, 100.0, "left", False), (50, 4.0, "late", True)):
+        for _ in range(times):
+            _, over = load.arrive()
+            clock.seconds += seconds
+            over(served(load, Budget(192, 8), name), [], answered)
+        assert controller.turns.running == 0 and metric("elastic_in_time_total", level="left") == 0
+        assert controller.trim == 1.0 if name == "left" else controller.trim < 0.85
+    assert metric("elastic_goal_trim") == controller.trim
 
 
 def test_a_request_for_four_choices_is_as_much_load_as_four_requests(clock: Any) -> None:

@@ -58,10 +58,9 @@ def test_a_model_that_is_not_there_is_one_sentence_and_one_of_the_hub_is_not_fet
     with pytest.raises(UserError, match=r"warm_start\.initial = .*none: .*elastic model prepare"):
         require_chat_template(settings(tmp_path / "none"))
     require_chat_template(settings("owner/model"), fetch=False)
-
-
-def test_who_does_not_fine_tune_needs_no_template(tmp_path: Path) -> None:
-    require_chat_template(presets.resolve("smollm2-135m", {"base": str(tmp_path)}))
+    require_chat_template(
+        presets.resolve("smollm2-135m", {"base": str(tmp_path)})
+    )  # Who does not fine-tune needs none.
     require_chat_template(presets.resolve("smoke"))
 
 

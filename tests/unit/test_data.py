@@ -10,12 +10,13 @@ from elastic_core.data.build import CLEAN, REMOVED, STORE, DataBuild, build
 from elastic_core.data.dataset import Dataset, SourceFile
 from elastic_core.data.decontaminate import REMOVED as REMOVED_SCHEMA
 from elastic_core.data.fetch import fetch
-from elastic_core.data.problems import MANIFEST, VERL_SCHEMA, read_manifest, read_problems
+from elastic_core.data.problems import MANIFEST, VERL_SCHEMA, Manifest, read_manifest, read_problems
 from elastic_core.data.registry import REGISTRY, select
 from elastic_core.errors import UserError
 from elastic_core.miniature.problems import TRAIN, MiniatureParameters
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.rewards.truth import CodeTruth
+from elastic_core.system.files import exclusive
 from elastic_core.system.fingerprint import sha256_file
 from tests.miniature_data import build_miniature
 from tests.upstream import UPSTREAM, needs_upstream
@@ -73,6 +74,8 @@ def test_what_overlaps_with_an_evaluation_set_is_reported_and_removed(
         ("math-train", "2", "13-gram", "math500", "b", LONG),
     ]
     assert manifest["datasets"]["math500"]["kept_rows"] == 2, "an evaluation set stays whole"
+    assert list(manifest["templates"]) == ["boxed-v1"], "the manifest holds every wording"
+    assert manifest["templates"]["boxed-v1"]["text"].endswith("final answer within \\boxed{}.")
 
 
 def test_common_phrases_may_be_left_aside(tmp_path: Path, entries: tuple[Dataset, Dataset]) -> None:
@@ -161,35 +164,23 @@ def test_a_row_that_cannot_be_used_leaves_no_manifest_and_what_was_finished(
     assert sorted(file.parent.name for file in (tmp_path / "data").rglob("*.parquet")) == ["math-train", "math500"]
 
 
-def test_the_manifest_holds_every_wording_and_its_hash(tmp_path: Path, entries: tuple[Dataset, Dataset]) -> None:
-    manifest = build(plan(tmp_path, *entries), tmp_path / "data")
-    assert list(manifest["templates"]) == ["boxed-v1"]
-    assert manifest["templates"]["boxed-v1"]["text"].endswith("final answer within \\boxed{}.")
-
-
 def test_another_schema_is_refused_by_name(tmp_path: Path) -> None:
     pl.DataFrame({"question": ["1+1"]}).write_parquet(tmp_path / "odd.parquet")
     with pytest.raises(ValueError, match=r"odd\.parquet.*expected"):
         read_problems(tmp_path / "odd.parquet")
 
 
-def test_the_miniature_is_built_like_everything_else(tmp_path: Path) -> None:
-    manifest = build_miniature(SIZES, tmp_path)
+def test_the_miniature_is_built_like_everything_else_and_trains_on_nothing_that_it_reports(tmp_path: Path) -> None:
+    manifest, questions = build_miniature(SIZES, tmp_path), {}
     for name, entry in manifest["datasets"].items():
         frame = pl.read_parquet(tmp_path / entry["file"])
         assert frame.schema == VERL_SCHEMA
         assert frame.height == entry["kept_rows"] == entry["rows"]
         assert set(frame["data_source"]) == {name}
-    assert manifest == build_miniature(SIZES, tmp_path / "again")
-
-
-def test_no_problem_of_the_miniature_is_both_trained_on_and_reported(tmp_path: Path) -> None:
-    manifest = build_miniature(SIZES, tmp_path)
-    questions = {
-        name: {p.question for p in read_problems(tmp_path / f"{name}.parquet")} for name in manifest["datasets"]
-    }
+        questions[name] = {problem.question for problem in read_problems(tmp_path / entry["file"])}
     train = questions.pop(TRAIN)
     assert all(not train & others for others in questions.values())
+    assert manifest == build_miniature(SIZES, tmp_path / "again")
 
 
 @needs_upstream
@@ -219,3 +210,125 @@ def test_real_rows_reach_verls_schema_unchanged(tmp_path: Path) -> None:
     raw = json.loads((UPSTREAM / "agentica-project/rllm/rllm/data/test/code/leetcode.json").read_text())
     prompts = pl.read_parquet(tmp_path / "data" / "leetcode.parquet")["prompt"].to_list()
     assert [prompt[0]["content"] for prompt in prompts] == [row["problem"] for row in raw]
+
+
+# Data sets are built one by one: a change builds what depends on it, and nothing else.
+
+
+SHARED = "Is this question measured?"
+
+
+class Workplace:
+    """A store, and what was written into it by each build."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.store, self.num_builds = directory, directory / "store", 0
+        self._seen: dict[Path, int] = {}
+
+    def build(self, *entries: Dataset, **changes: Any) -> tuple[Manifest, set[str]]:
+        """The manifest, and which tables were written: NAME, or clean/NAME."""
+        self.num_builds += 1
+        # Every build has a lock of its own: what a file holds may change from one to the next.
+        fetched = fetch(entries, sources=self.directory / f"sources-{self.num_builds}", mirror=self.directory)
+        plan = replace(DataBuild(entries, fetched, BASE, max_prompt_tokens=10_000), **changes)
+        manifest = build(plan, self.built, store=self.store)
+        found = {file: file.stat().st_mtime_ns for file in self.store.rglob("*.parquet") if file.stem != "removed"}
+        written = {
+            f"clean/{file.parent.name}" if file.stem.startswith("clean-") else file.stem
+            for file, at in found.items()
+            if self._seen.get(file) != at
+        }
+        self._seen = found
+        return manifest, written
+
+    @property
+    def built(self) -> Path:
+        return self.directory / f"data-{self.num_builds}"
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Workplace:
+    return Workplace(tmp_path)
+
+
+def train(directory: Path, *questions: str) -> Dataset:
+    return local(REGISTRY["math-train"], directory, [{"problem": question, "answer": "1"} for question in questions])
+
+
+def measured(name: str, directory: Path, *questions: str) -> Dataset:
+    answer: Any = 1 if name == "amc" else "1"
+    rows = [{"problem": question, "answer": answer, "unique_id": question} for question in questions]
+    return local(REGISTRY[name], directory, rows)
+
+
+def test_a_data_set_that_joins_is_built_and_the_training_sets_are_held_against_it(
+    workplace: Workplace, tmp_path: Path
+) -> None:
+    trained, math500 = train(tmp_path, SHARED, "Another one?"), measured("math500", tmp_path, "What else?")
+    first, written = workplace.build(trained, math500)
+    assert written == {"math-train", "clean/math-train", "math500", "clean/math500"}
+    amc = measured("amc", tmp_path, SHARED)
+    second, written = workplace.build(trained, math500, amc)
+    assert written == {"amc", "clean/amc", "math-train"}
+    assert [problem.question[:12] for problem in read_problems(workplace.built / "math-train.parquet")] == [
+        "Another one?"
+    ]
+    assert second["datasets"]["math500"] == first["datasets"]["math500"]
+    assert pl.read_parquet(workplace.built / "removed.parquet")["evaluation"].to_list() == ["amc"]
+    again, written = workplace.build(trained, math500)
+    assert again == first and not written, "what was built before is still there"
+
+
+def test_a_data_set_that_changes_is_built_alone(workplace: Workplace, tmp_path: Path) -> None:
+    trained, math500 = train(tmp_path, "One?"), measured("math500", tmp_path, "Two?")
+    workplace.build(trained, math500)
+    _, written = workplace.build(train(tmp_path, "Three?"), math500)
+    assert written == {"math-train", "clean/math-train"}
+    _, written = workplace.build(train(tmp_path, "Three?"), replace(math500, prompt="plain-v1"))
+    assert written == {"math500"}
+    assert read_problems(workplace.built / "math500.parquet")[0].question == "Two?"
+    _, written = workplace.build(replace(math500, chosen={"answer": "other"}))
+    assert written == {"math500", "clean/math500"}, "what a user chose for a file is part of what it is"
+
+
+@pytest.mark.parametrize(
+    ("changes", "written"),
+    [
+        ({"common_ngrams": 3}, {"math-train"}),
+        ({"decontaminate": False}, {"math-train"}),
+        ({"trained": frozenset({"math-train"}), "max_tests": 3}, {"math-train"}),
+        ({"trained": frozenset({"math-train"})}, {"math-train"}),
+        ({"max_prompt_tokens": 5}, set()),  # Of what is not trained on.
+    ],
+)
+def test_a_setting_builds_what_reads_it(
+    workplace: Workplace, tmp_path: Path, changes: dict[str, Any], written: set[str]
+) -> None:
+    entries = train(tmp_path, "One?"), measured("math500", tmp_path, "Two?")
+    workplace.build(*entries)
+    assert workplace.build(*entries, **changes)[1] == written
+
+
+def test_a_file_that_was_changed_where_it_is_read_is_built_again(workplace: Workplace, tmp_path: Path) -> None:
+    """Its names are links to one file."""
+    math500 = measured("math500", tmp_path, "Two?")
+    first, _ = workplace.build(math500)
+    pl.read_parquet(workplace.built / "math500.parquet").head(0).write_parquet(workplace.built / "math500.parquet")
+    second, written = workplace.build(math500)
+    assert second == first and written == {"math500"}
+    assert len(read_problems(workplace.built / "math500.parquet")) == 1
+
+
+def test_a_file_system_without_links_has_copies_and_another_process_that_builds_is_named(
+    workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("os.link", refused)
+    math500 = measured("math500", tmp_path, "Two?")
+    workplace.build(math500)
+    assert len(read_problems(workplace.built / "math500.parquet")) == 1
+    monkeypatch.setattr("elastic_core.data.build.WAIT_SECONDS", 0.0)
+    with exclusive(workplace.store / "math500"), pytest.raises(UserError, match=r"store/math500: process \d+ "):
+        workplace.build(replace(math500, prompt="plain-v1"))

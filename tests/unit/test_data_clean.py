@@ -50,15 +50,14 @@ def test_a_clean_table_has_normal_answers_ids_and_positions(tmp_path: Path) -> N
         ({"problem": "p", "answer": [1]}, "answer"),
     ],
 )
-def test_a_row_that_cannot_be_used_is_named(tmp_path: Path, row: dict[str, Any], reason: str) -> None:
+def test_a_row_that_cannot_be_used_is_named_and_too_few_are_refused(
+    tmp_path: Path, row: dict[str, Any], reason: str
+) -> None:
     file = write(tmp_path / "rows.json", [*ROWS, row])
     message = refusal(ENTRY, file)
     assert message.startswith(f"math-train: {file}: row 6: ") and reason in message
-
-
-def test_too_few_rows_are_refused(tmp_path: Path) -> None:
-    message = refusal(REGISTRY["math-train"], write(tmp_path / "rows.json", ROWS))
-    assert message.startswith("math-train: 5 rows in rllm/data/train/math/math.json") and "7474" in message
+    few = refusal(REGISTRY["math-train"], write(file, ROWS))
+    assert few.startswith("math-train: 5 rows in rllm/data/train/math/math.json") and "7474" in few
 
 
 def test_an_id_that_occurs_twice_is_refused_within_and_across_files(tmp_path: Path) -> None:

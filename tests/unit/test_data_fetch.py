@@ -102,23 +102,17 @@ def test_a_mirror_file_is_read_in_place(sources: Path, mirror: Path, offline: No
 
 
 def test_the_mirror_comes_before_earlier_downloads_and_those_before_the_network(
-    sources: Path, mirror: Path, server: Server
+    sources: Path, mirror: Path, server: Server, tmp_path: Path
 ) -> None:
-    entry = dataset(pinned())
+    def found(sources: Path, mirror: Path) -> Path:
+        return fetch([dataset(pinned())], sources=sources, mirror=mirror)["sums"].files[0].path
+
     downloaded = sources / "owner/repo/data/a.json"
-    assert fetch([entry], sources=sources, mirror=mirror)["sums"].files[0].path == downloaded
-    assert fetch([entry], sources=sources, mirror=mirror)["sums"].files[0].path == downloaded
-    assert len(server.requests) == 1
+    assert found(sources, mirror) == found(sources, mirror) == downloaded
     mirrored = put(mirror, "data/a.json")
-    assert fetch([entry], sources=sources, mirror=mirror)["sums"].files[0].path == mirrored
+    assert found(sources, mirror) == mirrored and len(server.requests) == 1
+    assert found(tmp_path / "other", sources).read_bytes() == CONTENT, "downloads are a mirror for another machine"
     assert len(server.requests) == 1
-
-
-def test_downloads_are_a_mirror_for_another_machine(sources: Path, tmp_path: Path, server: Server) -> None:
-    fetch([dataset(pinned())], sources=sources)
-    server.files.clear()
-    found = fetch([dataset(pinned())], sources=tmp_path / "other", mirror=sources)["sums"]
-    assert found.files[0].path.read_bytes() == CONTENT
 
 
 def test_local_files_are_read_where_they_are_and_generated_data_sets_have_none(sources: Path, tmp_path: Path) -> None:
@@ -254,16 +248,13 @@ def test_each_revision_has_a_record_of_its_own(sources: Path, mirror: Path, offl
     assert read_pins(sources / "sources.lock.json").keys() == {"hub:owner/repo", "hub:owner/repo@v2"}
 
 
-def test_pins_of_earlier_versions_are_read(tmp_path: Path) -> None:
-    pin = {"sha256": "a", "bytes": 1}
-    entry = {"requested": "main", "revision": COMMIT, "files": {"1.json": pin}}
-    (tmp_path / "sources.lock.json").write_text(json.dumps({"hub:a": entry}))
-    assert read_pins(tmp_path / "sources.lock.json") == {"hub:a": Entry(COMMIT, {}, {"1.json": Pin("a", 1)})}
-
-
-def test_pins_that_cannot_be_read_are_named(sources: Path) -> None:
+def test_pins_of_earlier_versions_are_read_and_those_that_cannot_be_are_named(sources: Path) -> None:
     sources.mkdir()
-    (sources / "sources.lock.json").write_text('{"hub:a": 1}')
+    file = sources / "sources.lock.json"
+    old = {"requested": "main", "revision": COMMIT, "files": {"1.json": {"sha256": "a", "bytes": 1}}}
+    file.write_text(json.dumps({"hub:a": old}))
+    assert read_pins(file) == {"hub:a": Entry(COMMIT, {}, {"1.json": Pin("a", 1)})}
+    file.write_text('{"hub:a": 1}')
     with pytest.raises(UserError, match=r"sources\.lock\.json: not a record of sources"):
         fetch([dataset(pinned())], sources=sources)
     assert located(dataset(pinned()), sources=sources, mirror=None) is None

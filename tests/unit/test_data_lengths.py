@@ -47,30 +47,22 @@ def spied(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, st
     return calls
 
 
-def test_lengths_are_those_of_chat_prompts(tokenizer: Any) -> None:
-    found = prompt_lengths(tokenizer, PROMPTS)
-    assert found.dtype == np.int64
-    assert found.tolist() == [len(chat_prompt(tokenizer, prompt)) for prompt in PROMPTS]
-    assert found.max() > tokenizer.model_max_length
-
-
-def test_the_template_decides(tokenizer: Any) -> None:
-    stripping = with_template(tokenizer, STRIPPING)
-    found = prompt_lengths(stripping, PROMPTS)
-    assert found.tolist() == [len(chat_prompt(stripping, prompt)) for prompt in PROMPTS]
-    assert found[2] == prompt_lengths(stripping, ["1+1=?"])[0]
-    assert found[2] != prompt_lengths(tokenizer, ["1+1=?"])[0]
+def test_lengths_are_those_of_chat_prompts_under_the_template_that_there_is(tokenizer: Any) -> None:
+    for used in (tokenizer, stripping := with_template(tokenizer, STRIPPING)):
+        found = prompt_lengths(used, PROMPTS)
+        assert found.dtype == np.int64
+        assert found.tolist() == [len(chat_prompt(used, prompt)) for prompt in PROMPTS]
+        assert found.max() > used.model_max_length
+    own, stripped = (prompt_lengths(used, ["1+1=?"])[0] for used in (tokenizer, stripping))
+    assert prompt_lengths(stripping, PROMPTS)[2] == stripped != own
+    with pytest.raises(ValueError, match="no chat template"):
+        prompt_lengths(with_template(tokenizer, None), ["1+1=?"])
 
 
 @settings(max_examples=25)
 @given(st.lists(st.text(max_size=20), max_size=20))
 def test_lengths_of_any_text(tokenizer: Any, prompts: list[str]) -> None:
     assert prompt_lengths(tokenizer, prompts).tolist() == [len(chat_prompt(tokenizer, prompt)) for prompt in prompts]
-
-
-def test_a_tokenizer_without_a_template_is_refused(tokenizer: Any) -> None:
-    with pytest.raises(ValueError, match="no chat template"):
-        prompt_lengths(with_template(tokenizer, None), ["1+1=?"])
 
 
 def test_prompts_are_encoded_in_chunks_and_stay_in_order(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,11 +19,11 @@ from tests.upstream import UPSTREAM, needs_upstream
 PRESENT = ["aime-1983-2023", "aime-2022-2024", "aime-2024", "aime-2025", "amc", "math500", "minerva"]
 
 
-def upstream(name: str) -> pl.DataFrame:
+def upstream(name: str, ids: pl.Series | None = None) -> pl.DataFrame:
     entry = REGISTRY[name]
     assert isinstance(entry.source, GitHub)
     files = [UPSTREAM / entry.source.repository / file.path for file in entry.files]
-    return pl.concat(clean_batches(entry, file_batches(entry, files)))
+    return pl.concat(clean_batches(entry, file_batches(entry, files), ids))
 
 
 def frame(*rows: dict[str, object], fields: object) -> pl.DataFrame:
@@ -32,34 +32,24 @@ def frame(*rows: dict[str, object], fields: object) -> pl.DataFrame:
 
 @needs_upstream
 @pytest.mark.parametrize("name", PRESENT)
-def test_every_row_upstream_has_a_question_an_answer_and_an_id_of_its_own(name: str) -> None:
+def test_every_row_upstream_has_a_question_an_id_of_its_own_and_an_answer_that_is_graded_as_right(name: str) -> None:
     rows = upstream(name)
     assert rows.height == REGISTRY[name].rows
     assert rows["id"].is_unique().all()
     assert rows.select(pl.col("question", "truth").str.strip_chars().str.len_chars().min()).row(0) > (0, 0)
-
-
-@needs_upstream
-@pytest.mark.parametrize("name", PRESENT)
-def test_the_right_answer_is_graded_as_right(name: str) -> None:
-    for truth in upstream(name)["truth"].head(40):
+    for truth in rows["truth"].head(40):
         for answer in MathTruth.decode(truth).answers:
             assert grade("math", f"</think>\\boxed{{{answer}}}", truth).score == 1, (answer, truth)
 
 
 @needs_upstream
-def test_aime_answers_are_integers_without_leading_zeros() -> None:
+def test_aime_answers_are_integers_without_leading_zeros_and_amcs_lose_the_float() -> None:
     for name in ("aime-1983-2023", "aime-2022-2024", "aime-2024", "aime-2025"):
-        truths = upstream(name)["truth"]
-        assert truths.str.contains(r"^(0|[1-9]\d{0,2})$").all()
+        assert upstream(name)["truth"].str.contains(r"^(0|[1-9]\d{0,2})$").all()
     assert upstream("aime-2024").filter(id="2024-I-2")["truth"].item() == "25"  # upstream has "025"
-
-
-@needs_upstream
-def test_amc_answers_lose_the_float() -> None:
-    truths = upstream("amc")["truth"]
-    assert truths.str.contains(r"^-?\d+$").all()
-    assert truths[0] == "142"
+    assert upstream("amc")["truth"].str.contains(r"^-?\d+$").all() and upstream("amc")["truth"][0] == "142"
+    rows = [{"problem": "p", "answer": 0.5}, {"problem": "q", "answer": -4.0}]
+    assert mapping.number(frame(*rows, fields=mapping.number.fields))["truth"].to_list() == ["0.5", "-4"]
 
 
 @needs_upstream
@@ -71,15 +61,13 @@ def test_minerva_accepts_each_variant() -> None:
 
 
 @needs_upstream
-def test_codeforces_and_its_ids_are_aligned() -> None:
+def test_codeforces_and_its_ids_are_aligned_and_ratings_are_numbers_of_users() -> None:
     ids = upstream("codeforces-ids")["id"]
-    entry = REGISTRY["codeforces"]
-    assert isinstance(entry.source, GitHub)
-    rows = pl.concat(
-        clean_batches(entry, file_batches(entry, [UPSTREAM / entry.source.repository / entry.files[0].path]), ids)
-    )
+    rows = upstream("codeforces", ids)
     assert rows["id"].to_list() == ids.to_list()
     assert rows.filter(id="1971A")["question"].item().startswith("\nYou are given two integers")
+    ratings = upstream("codeforces-ratings")
+    assert ratings.height == 2502 and ratings.filter(rating=-53)["users"].item() == 2
 
 
 @needs_upstream
@@ -93,20 +81,6 @@ def test_the_template_library_is_one_row_per_template() -> None:
     assert all(
         json.loads(text)["template_name"].strip() == name for name, text in rows.select("name", "json").iter_rows()
     )
-
-
-@needs_upstream
-def test_ratings_are_numbers_of_users() -> None:
-    rows = upstream("codeforces-ratings")
-    assert rows.height == 2502
-    assert rows.filter(rating=-53)["users"].item() == 2
-
-
-def test_a_float_that_is_not_whole_stays() -> None:
-    rows = mapping.number(
-        frame({"problem": "p", "answer": 0.5}, {"problem": "q", "answer": -4.0}, fields=mapping.number.fields)
-    )
-    assert rows["truth"].to_list() == ["0.5", "-4"]
 
 
 @pytest.mark.parametrize("answer", ["1000", "-1", "2.5", "abc", ""])
@@ -163,10 +137,7 @@ def test_a_truth_survives_its_text(truth: MathTruth) -> None:
 @given(st.text())
 def test_a_plain_answer_is_its_own_text_unless_it_looks_like_an_encoded_one(answer: str) -> None:
     assert MathTruth.decode(MathTruth((answer,)).encode()) == MathTruth((answer,))
-
-
-def test_text_that_only_begins_like_a_truth_is_refused() -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError):  # It only begins like one.
         MathTruth.decode('{"answers":["1"],"tolerance_":1}')
 
 

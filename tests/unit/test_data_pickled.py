@@ -30,17 +30,11 @@ def hidden(data: bytes) -> str:
 
 
 @given(ANY_TEXT, st.sampled_from(PROTOCOLS))
-def test_a_string_of_any_protocol_round_trips(text: str, protocol: int) -> None:
-    data = pickle.dumps(text, protocol)
-    assert unpickle_string(data) == text
-    assert unpickle_string(pickletools.optimize(data)) == text
-
-
-@given(ANY_TEXT, st.sampled_from(PROTOCOLS))
-def test_the_unpickler_in_python_agrees_with_the_one_in_c(text: str, protocol: int) -> None:
-    stream = io.BytesIO()
+def test_a_string_of_any_protocol_and_of_either_pickler_round_trips(text: str, protocol: int) -> None:
+    data, stream = pickle.dumps(text, protocol), io.BytesIO()
     pickle._Pickler(stream, protocol).dump(text)  # type: ignore[attr-defined]
-    assert unpickle_string(stream.getvalue()) == text
+    for written in (data, pickletools.optimize(data), stream.getvalue()):
+        assert unpickle_string(written) == decode_hidden_tests(hidden(written)) == text
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -92,25 +86,15 @@ def with_extension_code() -> bytes:
 @pytest.mark.parametrize(
     "data, opcode",
     [
-        (pickle.dumps((("a",),), 4), "TUPLE1"),
-        (pickle.dumps(["a", "b"], 4), "EMPTY_LIST"),
-        (pickle.dumps(["a"], 0), "MARK"),
-        (pickle.dumps({}, 2), "EMPTY_DICT"),
-        (pickle.dumps(b"a", 4), "SHORT_BINBYTES"),
-        (pickle.dumps(1, 4), "BININT1"),
-        (pickle.dumps(None, 4), "NONE"),
-        (pickle.dumps(os.path.join, 0), "GLOBAL"),
-        (b"\x80\x04\x8c\x02os\x93.", "STACK_GLOBAL"),
-        (with_persistent_id(0), "PERSID"),
-        (with_persistent_id(2), "BINPERSID"),
-        (with_extension_code(), "EXT1"),
-        (b"\x80\x02\x83\xf0\x00.", "EXT2"),
-        (b"\x80\x02\x84\xf0\x00\x00\x00.", "EXT4"),
-        (b"S'a'\n.", "STRING"),
-        (b"\x80\x02X\x01\x00\x00\x00aq\x000.", "POP"),
-        (b"\x80\x02X\x01\x00\x00\x00aq\x00h\x00.", "BINGET"),
+        (pickle.dumps((("a",),), 4), "TUPLE1"), (pickle.dumps(["a", "b"], 4), "EMPTY_LIST"),
+        (pickle.dumps(["a"], 0), "MARK"), (pickle.dumps({}, 2), "EMPTY_DICT"),
+        (pickle.dumps(b"a", 4), "SHORT_BINBYTES"), (pickle.dumps(1, 4), "BININT1"), (pickle.dumps(None, 4), "NONE"),
+        (pickle.dumps(os.path.join, 0), "GLOBAL"), (b"\x80\x04\x8c\x02os\x93.", "STACK_GLOBAL"),
+        (with_persistent_id(0), "PERSID"), (with_persistent_id(2), "BINPERSID"), (with_extension_code(), "EXT1"),
+        (b"\x80\x02\x83\xf0\x00.", "EXT2"), (b"\x80\x02\x84\xf0\x00\x00\x00.", "EXT4"), (b"S'a'\n.", "STRING"),
+        (b"\x80\x02X\x01\x00\x00\x00aq\x000.", "POP"), (b"\x80\x02X\x01\x00\x00\x00aq\x00h\x00.", "BINGET"),
     ],
-)
+)  # fmt: skip
 def test_anything_but_a_string_is_refused_by_its_opcode(data: bytes, opcode: str) -> None:
     with pytest.raises(HostilePickle, match=rf"opcodes .*\b{opcode}\b"):
         unpickle_string(data)
@@ -196,18 +180,9 @@ def test_plain_json_is_returned_as_it_is(text: str) -> None:
     assert decode_hidden_tests(text) == text
 
 
-@given(st.text(), st.sampled_from(PROTOCOLS))
-def test_hidden_tests_are_decoded(text: str, protocol: int) -> None:
-    assert decode_hidden_tests(hidden(pickle.dumps(text, protocol))) == text
-
-
-def test_a_zip_bomb_is_refused_at_the_limit() -> None:
-    bomb = hidden(bytes(10 << 20))
+def test_a_zip_bomb_is_refused_at_the_limit_which_itself_is_allowed() -> None:
     with pytest.raises(ValueError, match="more than the limit of 1000 bytes"):
-        decode_hidden_tests(bomb, max_bytes=1000)
-
-
-def test_the_limit_itself_is_allowed() -> None:
+        decode_hidden_tests(hidden(bytes(10 << 20)), max_bytes=1000)
     data = pickle.dumps("a" * 1000)
     assert decode_hidden_tests(hidden(data), max_bytes=len(data)) == "a" * 1000
     with pytest.raises(ValueError, match=f"more than the limit of {len(data) - 1}"):

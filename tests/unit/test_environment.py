@@ -31,6 +31,9 @@ def test_the_temporary_server_asks_for_a_password_that_is_new_in_every_process(t
     first, second = (passwords(tmp_path) for _ in range(2))
     assert first[0] == first[1] and len(first[0]) == len("elastic:") + 64
     assert first[0] != second[0]
+    own = passwords(tmp_path, PREFECT_HOME=str(tmp_path))
+    assert own[0] == own[1] != "None", "settings of the user without a server are no reason to be open"
+    assert passwords(tmp_path, PREFECT_API_AUTH_STRING="me:mine") == ["me:mine", "me:mine"], "the user's is kept"
 
 
 PROFILE = 'active = "mine"\n[profiles.mine]\nPREFECT_API_URL = "http://a.example"\n'
@@ -50,11 +53,6 @@ def test_a_server_of_the_user_is_not_sent_our_password(
 ) -> None:
     (tmp_path / file).write_text(text)
     assert passwords(tmp_path, **{variable: value}) == ["None", "None"]
-
-
-def test_settings_of_the_user_without_a_server_are_no_reason_to_be_open(tmp_path: Path) -> None:
-    own = passwords(tmp_path, PREFECT_HOME=str(tmp_path))
-    assert own[0] == own[1] != "None"
 
 
 ASK = """
@@ -107,10 +105,6 @@ def test_loopback_is_never_called_through_a_proxy_and_other_hosts_are_as_before(
     assert not any(map(any, ours))
     assert any(house) is not bool(given)
     assert any(other) is (given != {"no_proxy": "*"})
-
-
-def test_a_password_of_the_user_is_kept(tmp_path: Path) -> None:
-    assert passwords(tmp_path, PREFECT_API_AUTH_STRING="me:mine") == ["me:mine", "me:mine"]
 
 
 @pytest.mark.parametrize("made", [False, True])

@@ -188,12 +188,7 @@ def test_rows_decode_to_exactly_what_was_to_be_said_and_only_that_is_learnt(
 
 @pytest.mark.parametrize(
     ("prompt", "response", "kept"),
-    [
-        (100, 200, (100, 200)),
-        (100, 20000, (100, 16284)),
-        (20000, 100, (16284, 100)),
-        (10000, 30000, (4096, 12288)),
-    ],
+    [(100, 200, (100, 200)), (100, 20000, (100, 16284)), (20000, 100, (16284, 100)), (10000, 30000, (4096, 12288))],
 )
 def test_a_cutoff_spares_what_is_short_and_shares_between_two_long_ones(
     prompt: int, response: int, kept: tuple[int, int]
@@ -312,6 +307,8 @@ def test_correct_responses_become_an_alpaca_file_and_are_read_again_as_they_were
         {"instruction": "1+1=?", "input": "", "output": "<think>\n1+1</think>2"},
         {"instruction": "2+2=?", "input": "", "output": "<think>\n2+2\u2028</think>\\boxed{4}"},
     ]
+    with pytest.raises(UserError, match=r"vanilla.*: reasonflux_zero"):  # It has no correct rows.
+        sft.alpaca_rows(trajectories(thinking=["t"]), QUESTIONS, R1, "vanilla")
     (tmp_path / "distilled.json").write_text(json.dumps(rows))
     assert exchanges(tmp_path / "distilled.json") == [(row["instruction"], row["output"]) for row in rows]
 
@@ -326,8 +323,3 @@ def test_a_conversation_becomes_one_thought_without_its_requests(template: Any) 
     )
     response = sft.distilled(thinking, " \\boxed{2}", template)
     assert response == f"{template.opening}Plan: add.\n\nAdd both.\n\n1+1=2{template.closing}\\boxed{{2}}"
-
-
-def test_a_table_without_correct_rows_is_refused() -> None:
-    with pytest.raises(UserError, match=r"vanilla.*: reasonflux_zero"):
-        sft.alpaca_rows(trajectories(thinking=["t"]), QUESTIONS, R1, "vanilla")

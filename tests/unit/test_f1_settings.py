@@ -1,4 +1,4 @@
-"""ReasonFlux-F1's presets: complete, as published, and refused with a sentence where a setting is wrong."""
+"""ReasonFlux's presets: complete, as published, and refused with a sentence where a setting is wrong."""
 
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from elastic_core.miniature.warm_start import BASE
 from elastic_core.training.sft import compose_config
 from elastic_core.training.sft_parameters import SftParameters
 from flows import presets
+from flows.commands.doctor import models_in_use
 from flows.runtime.run import FlowRun
 from tasks.records.stage_directory import Stage
 from tasks.warm_start import Launch
@@ -67,7 +68,7 @@ def test_a_wrong_setting_is_refused_by_name(overrides: dict[str, object], messag
         SftParameters(data="reasonflux-f1-sft")
 
 
-def test_what_is_imitated_is_built_with_the_benchmarks(tmp_path: Path) -> None:
+def test_what_is_imitated_is_built_with_the_benchmarks_and_what_cannot_be_is_refused(tmp_path: Path) -> None:
     built = FlowRun(presets.resolve("reasonflux-f1-7b"), tmp_path).datasets
     assert [entry.name for entry in built] == [
         "aime-2024", "aime-2025", "math500", "gpqa-diamond", "reasonflux-f1-sft",
@@ -75,30 +76,23 @@ def test_what_is_imitated_is_built_with_the_benchmarks(tmp_path: Path) -> None:
     (tmp_path / "mine.jsonl").touch()
     own = presets.resolve("reasonflux-f1-7b", {"warm_start.sft.data": str(tmp_path / "mine.jsonl")})
     assert FlowRun(own, tmp_path).datasets[-1].files[0].path == "mine.jsonl"
+    for data, message in (
+        ("math500", r"warm_start\.sft\.data: math500 .*reasonflux-f1-sft"),
+        ("reasonflux-f1-stf",) * 2,
+    ):
+        settings = presets.resolve("reasonflux-f1-7b", {"warm_start.sft.data": data})
+        with pytest.raises(UserError, match=message):
+            FlowRun(settings, tmp_path).datasets  # noqa: B018
 
 
 def test_generated_conversations_have_no_source_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Stage, "is_done", True)
     words = {"seed": 1, "num_train": 2, "num_sft": 2, "evaluation_seed": 2, "problems_per_benchmark": 2}
     settings = presets.resolve(
-        "reasonflux-f1-7b",
-        {"warm_start.sft.data": "words-sft", "warm_start.initial": str(BASE), "data.words": words},
+        "reasonflux-f1-7b", {"warm_start.sft.data": "words-sft", "warm_start.initial": str(BASE), "data.words": words}
     )
     file, sources = FlowRun(settings, tmp_path).conversations
     assert (file.name, sources) == ("words-sft.parquet", ())
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ("math500", r"warm_start\.sft\.data: math500 .*reasonflux-f1-sft"),
-        ("reasonflux-f1-stf", "reasonflux-f1-stf"),
-    ],
-)
-def test_what_cannot_be_imitated_is_refused(data: str, message: str, tmp_path: Path) -> None:
-    settings = presets.resolve("reasonflux-f1-7b", {"warm_start.sft.data": data})
-    with pytest.raises(UserError, match=message):
-        FlowRun(settings, tmp_path).datasets  # noqa: B018
 
 
 def test_rows_that_fill_no_batch_are_refused() -> None:
@@ -126,3 +120,25 @@ def test_a_dry_run_shows_the_fine_tuning() -> None:
     assert shown["trainer"]["total_training_steps"] == "5 * (rows // 16)"
     assert (shown["trainer"]["device"], shown["trainer"]["n_gpus_per_node"]) == ("cuda", 8)
     assert shown["model"]["path"] == "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B"
+
+
+def test_the_preset_is_as_published_and_needs_no_think_markers(tmp_path: Path) -> None:
+    settings = presets.resolve("reasonflux-zero-32b")
+    sft = settings.warm_start.sft
+    assert sft is not None and settings.warm_start.initial == "Qwen/Qwen2.5-32B-Instruct"
+    assert (sft.data, sft.chat_template) == ("reasonflux-sft-15k", "qwen")
+    assert (sft.epochs, sft.learning_rate, sft.cutoff, sft.batch_size) == (3, 2e-5, 2048, 4 * 8 * 8)
+    assert settings.sweep.templates.wording == "published" and not settings.thinks
+    assert [use.thinks for use in models_in_use(settings)] == [False]
+    assert all(use.thinks for use in models_in_use(presets.resolve("reasonflux-f1-7b")))
+    built = [entry.name for entry in DataInputs(FlowRun(settings, tmp_path)).chosen]
+    assert built == ["math500", "aime-2024", "amc", "olympiadbench", "reasonflux-sft-15k"]
+
+
+def test_f1_is_measured_as_its_harness_measures_it() -> None:
+    settings = presets.resolve("evaluate-reasonflux-f1-32b-greedy")
+    sweep, engine = settings.sweep, settings.engine
+    assert (sweep.strategies, sweep.samples, sweep.max_response_tokens) == (["unconstrained"], 1, 32768)
+    assert (sweep.temperature, engine.dtype, engine.tensor_parallel_size) == (0.0, "float32", 8)
+    assert engine.max_model_len is not None and engine.max_model_len > 32768
+    assert sweep.models == presets.resolve("evaluate-reasonflux-f1-32b").sweep.models

@@ -18,6 +18,9 @@ def test_the_command_says_that_the_disk_is_full(
         cli.command()
     said = "error: [Errno 28] No space left on device: free some space; the same command then goes on\n"
     assert capsys.readouterr().err == said
+    monkeypatch.setattr(cli, "cli", lambda standalone_mode: Path("/nowhere").read_text())
+    with pytest.raises(FileNotFoundError):  # Any other error stays what it is.
+        cli.command()
 
 
 def test_a_database_that_met_it_is_found_behind_what_a_library_makes_of_it() -> None:
@@ -59,17 +62,8 @@ def test_the_command_says_that_memory_was_full_and_of_what(
     )
 
 
-def test_two_ranks_of_the_same_size_are_two() -> None:
+def test_two_ranks_of_the_same_size_are_two_and_a_log_that_names_no_process_has_none() -> None:
     log = "11\t7.39\tray::WorkerDict\n12\t7.39\tray::WorkerDict\n" * 2 + "how to address the out of memory issue"
     assert (no_memory(RuntimeError(log)) or "").count("ray::WorkerDict (7.39 GB)") == 2
-
-
-def test_any_other_error_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "cli", lambda standalone_mode: Path("/nowhere").read_text())
-    with pytest.raises(FileNotFoundError):
-        cli.command()
-
-
-def test_a_log_that_names_no_process_has_none_in_the_sentence() -> None:
     cut = "Refer to the documentation on how to address the out of memory issue: https://docs.ray.io"
     assert no_memory(TrainingLost(cut)) == "memory was full and Ray killed processes"

@@ -63,38 +63,27 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_time_spent_waiting_for_a_processor_does_not_pass(clock: list[float]) -> None:
+@pytest.mark.parametrize(
+    ("before", "looks", "passed"),
+    [
+        ({1: 5}, [(10, {1: 12}), (4, {1: 12})], 7),  # 5 s were before it was asked; in the end it sleeps, or works.
+        ({1: 0}, [(10, {1: 2, 2: 4, 3: 3})], 6),  # Threads that wait side by side count once.
+        ({}, [(1, {1: 60})], 0),  # A new thread cannot turn the clock back.
+        ({}, [(10, {1: None})], 10),  # Where the kernel does not count it is the clock on the wall.
+    ],
+)
+def test_time_spent_waiting_for_a_processor_does_not_pass(
+    clock: list[float],
+    before: dict[int, float],
+    looks: list[tuple[float, dict[int, float | None]]],
+    passed: float,
+    tmp_path: Path,
+) -> None:
     own = OwnTime()
-    own.update({1: 5 * SECOND})  # Before it was asked.
+    if before:
+        own.update({thread: int(waited * SECOND) for thread, waited in before.items()})
     began = own.now()
-    clock[0] += 10
-    own.update({1: 12 * SECOND})
-    assert own.now() - began == pytest.approx(3)
-    clock[0] += 4  # It sleeps, or works.
-    own.update({1: 12 * SECOND})
-    assert own.now() - began == pytest.approx(7)
-
-
-def test_threads_that_wait_side_by_side_count_once(clock: list[float]) -> None:
-    own = OwnTime()
-    own.update({1: 0})
-    began = own.now()
-    clock[0] += 10
-    own.update({1: 2 * SECOND, 2: 4 * SECOND, 3: 3 * SECOND})
-    assert own.now() - began == pytest.approx(6)
-
-
-def test_a_new_thread_cannot_turn_the_clock_back(clock: list[float]) -> None:
-    own = OwnTime()
-    began = own.now()
-    clock[0] += 1
-    own.update({1: 60 * SECOND})
-    assert own.now() == began
-
-
-def test_where_the_kernel_does_not_count_it_is_the_clock_on_the_wall(clock: list[float], tmp_path: Path) -> None:
-    own = OwnTime()
-    began = own.now()
-    clock[0] += 10
-    own.update({1: nanoseconds_waited(tmp_path)})
-    assert own.now() - began == 10
+    for later, waited in looks:
+        clock[0] += later
+        own.update({i: nanoseconds_waited(tmp_path) if s is None else int(s * SECOND) for i, s in waited.items()})
+    assert own.now() - began == pytest.approx(passed)

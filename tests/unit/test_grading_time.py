@@ -21,7 +21,8 @@ RUNS = (
     ".", ":", "=", "-", "^", "&", "%", "√", "²", "½", "1", "x", "\\boxed", "\\boxed ", "\\boxed{", "\\boxed{}",
     "\\text{", "\\text{ or ", "\\frac", "\\frac ", "\\frac{1}", "\\overline{", "and ", "or ", ", or ",
     "answer ", "answer is ", "Answer: ", "option ", "option A ", "A,", "A, ", "the answer is A, ", "x<",
-    "x<1 or ", "\\cup ", "\\pm ", "</think>",
+    "x<1 or ", "\\cup ", "\\pm ", "</think>", "Answer:", "Answer: $", "choice **", "\\boxed{(",
+    "\\boxed{\\boxed ", "\\boxed{1}",
 )  # fmt: skip
 SPELLINGS = (
     "=1", "1=", "1=2=", "\\approx ", "\\choose ", "\\color{red}", "\\mathbf{", "1 h ", "]1,", "\\{x:", "(C)", "^T",
@@ -39,11 +40,7 @@ BEGINNINGS = (
     "\\boxed{",
     "```python\n",
 )
-TRUTHS = {
-    "math": "46",
-    "choice": "A",
-    "code": CodeTruth("stdin", (CodeTest("", "1"),)).encode(),
-}
+TRUTHS = {"math": "46", "choice": "A", "code": CodeTruth("stdin", (CodeTest("", "1"),)).encode()}
 
 
 @pytest.fixture(autouse=True)

@@ -1,13 +1,12 @@
 """Models of the hub, from a cache laid out as the hub's client does."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 from huggingface_hub import constants
-from huggingface_hub.errors import LocalEntryNotFoundError
 
 from elastic_core.errors import UserError
 from elastic_core.miniature.warm_start import BASE
@@ -41,13 +40,14 @@ def run_of(tmp_path: Path, **overrides: object) -> FlowRun:
     return FlowRun(presets.resolve("smoke", dotted), tmp_path / "runs")
 
 
-def test_a_directory_is_itself(tmp_path: Path) -> None:
+def test_a_directory_is_itself_and_what_the_cache_holds_is_taken_without_asking(cache: Path, tmp_path: Path) -> None:
     assert model_files.locate(str(tmp_path)) == tmp_path
     assert model_files.locate("no/such/place") == Path("no/such/place").resolve()
-
-
-def test_what_the_cache_holds_is_taken_without_asking(cache: Path) -> None:
     assert model_files.locate("owner/model") == cache
+    (cache / "model.safetensors").unlink()
+    assert model_files.locate("owner/model", model_files.TOKENIZER_FILES) == cache, "a tokenizer alone"
+    with pytest.raises(UserError, match=r"holds no weights"):
+        require_usable(model_files.locate("owner/model"))
 
 
 def test_what_is_nowhere_says_how_to_get_it(cache: Path, tmp_path: Path) -> None:
@@ -58,20 +58,6 @@ def test_what_is_nowhere_says_how_to_get_it(cache: Path, tmp_path: Path) -> None
         run.base  # noqa: B018
     with pytest.raises(UserError, match=r"sweep\.checkpoints\.x"):
         run.checkpoints  # noqa: B018
-
-
-def test_what_the_cache_lacks_is_downloaded(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def snapshot_download(model: str, *, allow_patterns: list[str], local_files_only: bool = False) -> str:
-        asked.append((model, allow_patterns, local_files_only))
-        if local_files_only:
-            raise LocalEntryNotFoundError("not there")
-        return "snapshot"
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    assert model_files.locate("owner/other", model_files.TOKENIZER_FILES) == Path("snapshot")
-    assert asked == [("owner/other", list(model_files.TOKENIZER_FILES), local) for local in (True, False)]
 
 
 def lack_a_shard(snapshot: Path) -> None:
@@ -87,8 +73,9 @@ def lack_a_shard(snapshot: Path) -> None:
         lambda snapshot: (snapshot / "tokenizer.json").unlink(),
         lambda snapshot: (snapshot / "config.json").unlink(),
         lack_a_shard,
+        lambda snapshot: shutil.rmtree(snapshot.parents[1]),
     ],
-    ids=["weights", "tokenizer", "configuration", "a shard"],
+    ids=["weights", "tokenizer", "configuration", "a shard", "everything"],
 )
 def test_a_cache_that_has_a_part_of_a_model_is_completed(
     cache: Path, monkeypatch: pytest.MonkeyPatch, lacking: Callable[[Path], object]
@@ -106,17 +93,6 @@ def test_a_cache_that_has_a_part_of_a_model_is_completed(
         assert {file.name: file.read_bytes() for file in found.iterdir()} == files
         requests = len(hub.requests)
         assert model_files.locate("owner/model") == found and len(hub.requests) == requests, "without asking again"
-
-
-def test_a_tokenizer_alone_is_no_reason_to_ask_for_weights(cache: Path) -> None:
-    (cache / "model.safetensors").unlink()
-    assert model_files.locate("owner/model", model_files.TOKENIZER_FILES) == cache
-
-
-def test_what_a_cache_lacks_is_said_where_there_is_no_hub(cache: Path) -> None:
-    (cache / "model.safetensors").unlink()
-    with pytest.raises(UserError, match=r"holds no weights"):
-        require_usable(model_files.locate("owner/model"))
 
 
 def test_base_and_checkpoints_may_be_models_of_the_hub(cache: Path, tmp_path: Path) -> None:

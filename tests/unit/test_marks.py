@@ -230,13 +230,10 @@ HARMONY = Marks((10, 11, 12), ((13,),), (13, 14, 15, 10, 16, 12), (10, 16, 12), 
 @pytest.mark.parametrize(
     ("thought", "closing"),
     [
-        ((), (10, 16, 12)),
-        ((10,), (11, 12, *HARMONY.close)),
-        ((10, 11), (12, *HARMONY.close)),
-        ((10, 11, 12), HARMONY.close),
-        ((10, 11, 12, WORD), HARMONY.close),
+        ((), (10, 16, 12)), ((10,), (11, 12, *HARMONY.close)), ((10, 11), (12, *HARMONY.close)),
+        ((10, 11, 12), HARMONY.close), ((10, 11, 12, WORD), HARMONY.close),
     ],
-)
+)  # fmt: skip
 def test_a_channel_that_was_begun_is_opened_before_it_is_closed(
     thought: tuple[int, ...], closing: tuple[int, ...]
 ) -> None:
@@ -257,44 +254,42 @@ def test_what_s1_writes_before_the_end_stands_inside_the_thought(stream: list[in
     assert found.response_ids[found.solution_start :][:2] == (WORD, ANSWER)
 
 
+KIMI = Marks((OPEN, THINK, SEP), ((CLOSE, THINK, SEP),), (CLOSE, THINK, SEP), (CLOSE, THINK, SEP), (EOS,))
+
+
 def test_a_plain_last_token_does_not_end_a_thought() -> None:
     """Kimi's marks end in a token that also stands elsewhere: the thought goes on in a request of its own."""
-    kimi = Marks((OPEN, THINK, SEP), ((CLOSE, THINK, SEP),), (CLOSE, THINK, SEP), (CLOSE, THINK, SEP), (EOS,))
-    found = run("separate", [OPEN, THINK, SEP, WORD, SEP, WORD, CLOSE, THINK, SEP, ANSWER, EOS], Budget(20, 5), kimi)
+    found = run("separate", [OPEN, THINK, SEP, WORD, SEP, WORD, CLOSE, THINK, SEP, ANSWER, EOS], Budget(20, 5), KIMI)
     assert (found.solution_start, found.forced_tokens, found.think_finish) == (9, 0, ThinkFinish.CLOSED)
-    cut = run("separate", [OPEN, THINK, SEP, WORD, CLOSE, WORD], Budget(5, 1), kimi)
+    cut = run("separate", [OPEN, THINK, SEP, WORD, CLOSE, WORD], Budget(5, 1), KIMI)
     assert cut.response_ids == (OPEN, THINK, SEP, WORD, CLOSE, THINK, SEP, WORD)
     assert (cut.think_tokens, cut.forced_tokens, cut.think_finish) == (5, 2, ThinkFinish.CLOSED)
 
 
-@pytest.mark.parametrize(
-    ("prompt", "closed"),
-    [
-        ((WORD,), False),
-        ((OPEN, THINK, SEP, CLOSE, THINK, SEP), True),
-        ((CLOSE, THINK, SEP, EOS, WORD), False),
-        ((CLOSE, THINK, SEP, OPEN, THINK, SEP), False),
-        ((CLOSE, THINK, WORD, SEP), False),
-    ],
-)
-def test_a_prompt_may_have_closed_its_thought(prompt: tuple[int, ...], closed: bool) -> None:
-    kimi = Marks((OPEN, THINK, SEP), ((CLOSE, THINK, SEP),), (CLOSE, THINK, SEP), (CLOSE, THINK, SEP), (EOS,))
-    assert kimi.is_closed(prompt) is closed
+ONE = single(OPEN, CLOSE, EOS)
 
 
 @pytest.mark.parametrize(
-    ("prompt", "closed"),
+    ("marks", "prompt", "closed"),
     [
-        ((CALL, WORD), False),  # A system prompt that shows how to call.
-        ((OPEN, WORD, CALL, WORD), True),  # An answer that is to be continued.
-        ((OPEN, WORD, CALL, WORD, EOS, WORD), False),
-        ((CALL, WORD, OPEN, WORD), False),
+        (ONE, (), False),
+        (ONE, (WORD, OPEN, WORD), False),
+        (ONE, (WORD, OPEN, WORD, CLOSE, WORD), True),
+        (ONE, (OPEN, WORD, CLOSE, WORD, EOS, WORD), False),  # An earlier turn's; the model opens the next itself.
+        (ONE, (WORD, CLOSE, EOS, OPEN), False),  # A user who writes think-end.
+        (KIMI, (WORD,), False),
+        (KIMI, (OPEN, THINK, SEP, CLOSE, THINK, SEP), True),
+        (KIMI, (CLOSE, THINK, SEP, EOS, WORD), False),
+        (KIMI, (CLOSE, THINK, SEP, OPEN, THINK, SEP), False),
+        (KIMI, (CLOSE, THINK, WORD, SEP), False),
+        (CALLING, (CALL, WORD), False),  # A system prompt that shows how to call.
+        (CALLING, (OPEN, WORD, CALL, WORD), True),  # An answer that is to be continued.
+        (CALLING, (OPEN, WORD, CALL, WORD, EOS, WORD), False),
+        (CALLING, (CALL, WORD, OPEN, WORD), False),
     ],
 )
-def test_a_call_in_the_prompt_has_closed_the_thought_that_was_opened_before(
-    prompt: tuple[int, ...], closed: bool
-) -> None:
-    assert CALLING.is_closed(prompt) is closed
+def test_a_prompt_may_have_closed_its_thought(marks: Marks, prompt: tuple[int, ...], closed: bool) -> None:
+    assert marks.is_closed(prompt) is closed
 
 
 @given(marks())
@@ -308,6 +303,5 @@ def test_an_engine_is_told_them_whole(marks: Marks) -> None:
 
 
 def test_of_one_token_they_force_one() -> None:
-    one = single(OPEN, CLOSE, EOS)
-    assert (one.max_forced, one.closing(()), one.closing((WORD,)), one.stop) == (1, (CLOSE,), (CLOSE,), (CLOSE,))
-    assert replace(one, think_start=(), think_ends=(), close=(), answer=()).thinks is False
+    assert (ONE.max_forced, ONE.closing(()), ONE.closing((WORD,)), ONE.stop) == (1, (CLOSE,), (CLOSE,), (CLOSE,))
+    assert replace(ONE, think_start=(), think_ends=(), close=(), answer=()).thinks is False

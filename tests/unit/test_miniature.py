@@ -73,19 +73,19 @@ def test_splits_never_overlap_even_under_one_seed() -> None:
     assert not questions["evaluation"] & questions["tune"]
     assert not questions["evaluation"] & (questions["train"] | training | corpus)
     assert not questions["tune"] & (questions["train"] | training | corpus)
+    for unknown, named in (
+        (("medium",), r"'medium'.*easy, hard"),
+        (("easy", "test"), r"'test'.*train, tune, evaluation"),
+    ):
+        level, *split = unknown
+        with pytest.raises(ValueError, match=named):
+            problems.generate(level, 1, 0, *split)  # type: ignore[arg-type]
 
 
 def test_training_problems_are_of_both_levels_in_one_order() -> None:
     mixed = problems.training_problems(10, seed=4, hard_fraction=0.3)
     assert mixed == problems.training_problems(10, seed=4, hard_fraction=0.3)
     assert sum(len(problem.totals) >= problems.OPERANDS["hard"][0] for problem in mixed) == 3
-
-
-def test_unknown_levels_and_splits_are_named() -> None:
-    with pytest.raises(ValueError, match=r"'medium'.*easy, hard"):
-        problems.generate("medium", 1, 0)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"'test'.*train, tune, evaluation"):
-        problems.generate("easy", 1, 0, "test")  # type: ignore[arg-type]
 
 
 # Tokenizer
@@ -160,6 +160,10 @@ def test_loss_falls_on_what_the_model_should_say() -> None:
         assert mask[end] == (not example.cut)
         newline_forced = example.cut and ids[end - 1] == IDS[vocab.NEWLINE] and not mask[end - 1]
         assert all(mask[think + 1 : end - newline_forced])
+        mentioned = [i for i in ids[think:end] if i in OPERATION_IDS]
+        if example.kind == "continued" and mentioned:
+            restated = next(i for i in ids[end:] if i in OPERATION_IDS)
+            assert restated == mentioned[-1], "the solution restates the last operation of the thought"
 
 
 def test_of_a_conversation_loss_falls_on_every_reply_and_on_nothing_between() -> None:
@@ -175,15 +179,6 @@ def test_of_a_conversation_loss_falls_on_every_reply_and_on_nothing_between() ->
             assert loss or not thought or i in (IDS[vocab.END_THINK], IDS[vocab.EOS])
             thought = thought and i != IDS[vocab.EOS]
         assert example.loss_mask[-1] == 1
-
-
-def test_a_continued_solution_restates_the_last_operation_of_the_thought() -> None:
-    for example in (example for example in examples(small_recipe()) if not example.guided):
-        end = example.input_ids.index(IDS[vocab.END_THINK])
-        thinking, solution = example.input_ids[:end], example.input_ids[end:]
-        mentioned = [i for i in thinking[thinking.index(IDS[vocab.THINK]) :] if i in OPERATION_IDS]
-        if example.kind == "continued" and mentioned:
-            assert next(i for i in solution if i in OPERATION_IDS) == mentioned[-1]
 
 
 def test_solutions_that_fit_a_budget_of_32_exist_for_every_unfinished_thought_near_its_end() -> None:
@@ -270,17 +265,6 @@ def test_a_finished_warm_start_is_recognised_and_another_refused(tmp_path: Path)
     (config.output_dir / "precious.txt").write_text("not ours")
     with pytest.raises(ValueError, match="not empty"):
         sft.is_finished(config)
-
-
-def test_an_unknown_setting_is_an_error() -> None:
-    from pydantic import ValidationError
-
-    from elastic_core.training.sft_parameters import WarmStart
-
-    with pytest.raises(ValidationError, match="learning_rat\n"):
-        WarmStart.model_validate(
-            {"model": "m", "train_file": "f", "work_dir": "w", "output_dir": "o", "total_steps": 1, "learning_rat": 1}
-        )
 
 
 def test_token_rows_give_verl_its_keys(tmp_path: Path) -> None:

@@ -155,29 +155,20 @@ def test_what_cannot_be_used_is_one_sentence(model: Path, spoil: Break, sentence
     assert str(refused.value).startswith(str(model)) and "\n" not in str(refused.value)
 
 
-def test_what_only_one_use_needs_is_not_asked_of_others(model: Path) -> None:
+def test_what_only_one_use_needs_is_not_asked_of_others_and_a_model_is_called_by_its_name(model: Path) -> None:
     setting("config.json", head_dim=16)(model)
     require_usable(model, device="cuda")
     without("*.safetensors")(model)
     require_usable(model, device="cuda", weights=False)
     GEMMA2(model)
     require_usable(model, weights=False)
-
-
-def test_a_model_is_called_by_its_name(model: Path) -> None:
     with_markers_of_several_tokens(model)
     with pytest.raises(UserError, match=r"^owner/model: .*elastic model prepare owner/model --to DIR$"):
-        require_usable(model, name="owner/model")
+        require_usable(model, name="owner/model", weights=False)
 
 
-@pytest.mark.parametrize(
-    ("spoil", "sentence"),
-    [
-        (weights_as(lambda whole: whole[:-4]), "not complete"),
-        (as_dangling_link, "No such file"),
-    ],
-)
-def test_weights_that_cannot_be_read_are_not_counted(model: Path, spoil: Break, sentence: str) -> None:
-    spoil(model)
-    with pytest.raises(UserError, match=rf"model\.safetensors: .*{sentence}"):
-        num_parameters(model)
+def test_weights_that_cannot_be_read_are_not_counted(model: Path) -> None:
+    for spoil, sentence in ((weights_as(lambda whole: whole[:-4]), "not complete"), (as_dangling_link, "No such file")):
+        spoil(model)
+        with pytest.raises(UserError, match=rf"model\.safetensors: .*{sentence}"):
+            num_parameters(model)

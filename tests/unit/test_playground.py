@@ -15,6 +15,7 @@ from elastic_core.data.problems import Problem
 from elastic_core.engines.endpoint import Endpoint, EndpointParameters, Served, parse_address
 from elastic_core.errors import UserError
 from elastic_core.rewards import Grade, GradeStatus
+from elastic_core.rewards.truth import MathTruth
 from elastic_core.system import network
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 from flows.commands import playground
@@ -36,16 +37,17 @@ TAKEN = Problem("aime", "7", "What is 6 times 7?", "42", "math")
 # What a visitor asks for.
 
 
-def test_budgets_are_read_from_the_sliders() -> None:
+def test_budgets_names_and_problems_are_read_from_the_page() -> None:
     assert choices.read_budget(48, False, 32, False) == Budget(48, 32)
     assert choices.read_budget(0, False, 32.0, True) == Budget(0, None)
     assert choices.read_budget(1, True, 1, True) == Budget(None, None)
-
-
-def test_names_are_in_the_order_of_the_page_and_at_least_one() -> None:
     assert choices.read_names(["trained", "base"], {"base": 1, "trained": 2}, "model") == ("base", "trained")
     with pytest.raises(UserError, match="no strategy is chosen"):
         choices.read_names([], STRATEGY_NAMES, "strategy")
+    assert choices.taken_problem([TAKEN], 1) == TAKEN, "counted from one"
+    for number in (0, 2, 1.5, None, "1", True):
+        with pytest.raises(UserError, match=r"1 to 1$"):
+            choices.taken_problem([TAKEN], number)
 
 
 def test_strategies_and_models_have_names_for_people() -> None:
@@ -83,12 +85,7 @@ def test_a_problem_that_was_taken_is_graded_as_its_benchmark_is() -> None:
         assert (changed.benchmark, changed.truth) == (TYPED, ""), "it is another problem, with another answer"
     assert choices.read_problem(TAKEN.question + "!", "43", TAKEN, PARAMETERS).truth == "43"
     assert choices.read_problem("1+1?", " 2 ", None, PARAMETERS).truth == "2"
-
-
-def test_a_reference_that_looks_like_an_encoded_truth_is_text() -> None:
-    from elastic_core.rewards.truth import MathTruth
-
-    text = '{"answers":'
+    text = '{"answers":'  # A reference that only looks like an encoded truth.
     assert MathTruth.decode(choices.read_problem("1+1?", text, None, PARAMETERS).truth).answers == (text,)
 
 
@@ -110,13 +107,6 @@ def test_a_problem_that_is_typed_over_is_no_longer_the_benchmarks() -> None:
     assert choices.edited(TAKEN.question + "!", "42", TAKEN) == (False, "")
     assert choices.edited(TAKEN.question + "!", "43", TAKEN) == (False, "43"), "what a visitor typed stays"
     assert choices.edited(TAKEN.question, "", TAKEN) == (True, "42"), "typed back, it is the problem again"
-
-
-def test_problems_are_counted_from_one() -> None:
-    assert choices.taken_problem([TAKEN], 1) == TAKEN
-    for number in (0, 2, 1.5, None, "1", True):
-        with pytest.raises(UserError, match=r"1 to 1$"):
-            choices.taken_problem([TAKEN], number)
 
 
 # Who gets in.
@@ -152,11 +142,6 @@ def test_passwords_of_twelve_characters_come_from_a_file_or_the_environment(
         playground.read_password(None)
 
 
-def test_no_option_takes_a_password() -> None:
-    shown = click.testing.CliRunner().invoke(cli, ["playground", "--help"]).output
-    assert "--password-file" in shown and "--password " not in shown
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -175,7 +160,11 @@ def test_bad_input_is_refused_before_anything_starts(
     assert isinstance(result.exception, UserError) and sentence in str(result.exception)
 
 
-def test_without_the_extra_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_option_takes_a_password_and_without_the_extra_it_is_said_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = click.testing.CliRunner().invoke(cli, ["playground", "--help"]).output
+    assert "--password-file" in shown and "--password " not in shown
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     result = click.testing.CliRunner().invoke(cli, ["playground"])
     assert isinstance(result.exception, UserError) and "make install" in str(result.exception)
@@ -218,23 +207,14 @@ def test_small_requests_pass_and_get_a_policy_that_names_no_other_host() -> None
     assert "default-src 'self'" in policy and "//" not in policy
 
 
-@pytest.mark.parametrize("length", [b"11", b"-1", b"many"])
-def test_large_requests_are_refused_unread(length: bytes) -> None:
-    (start, body), read = guarded({"headers": [(b"content-length", length)]}, [b"x" * 11])
-    assert start["status"] == 413 and b"expected at most 10" in body["body"] and read == b""
-
-
-def test_a_request_that_is_longer_than_it_said_is_cut_off() -> None:
+def test_large_requests_files_and_web_sockets_are_refused() -> None:
+    for length in (b"11", b"-1", b"many"):
+        (start, body), read = guarded({"headers": [(b"content-length", length)]}, [b"x" * 11])
+        assert start["status"] == 413 and b"expected at most 10" in body["body"] and read == b"", "unread"
     sent, read = guarded({}, [b"x" * 8, b"x" * 8])
-    assert sent == [] and len(read) == 8
-
-
-def test_no_files_are_taken() -> None:
+    assert sent == [] and len(read) == 8, "one that is longer than it said is cut off"
     (start, _), _ = guarded({"path": "/gradio_api/upload"})
     assert start["status"] == 403
-
-
-def test_a_web_socket_is_closed() -> None:
     assert guarded({"type": "websocket"}) == ([{"type": "websocket.close"}], b"")
 
 
@@ -245,14 +225,10 @@ def test_an_address_tries_five_logins_in_a_minute_and_all_of_them_sixty() -> Non
     assert [logins.allow(f"192.0.2.{number}") for number in range(2, 58)] == [True] * 55 + [False]
     now = 60.0
     assert logins.allow("192.0.2.1")
-
-
-def test_an_ipv6_network_is_one_address() -> None:
-    logins = playground.Logins(lambda: 0.0)
-    guard = playground.Guard(lambda *_: asyncio.sleep(0), 10, logins=logins)
+    guard = playground.Guard(lambda *_: asyncio.sleep(0), 10, logins=playground.Logins(lambda: 0.0))
     login = {"type": "http", "path": "/login", "method": "POST", "headers": []}
     refused = [guard._refusal({**login, "client": (f"2001:db8::{number}", 1)}) for number in range(6)]
-    assert [refusal is None for refusal in refused] == [True] * 5 + [False]
+    assert [refusal is None for refusal in refused] == [True] * 5 + [False], "an IPv6 network is one address"
 
 
 # What the page says.
@@ -261,14 +237,9 @@ def test_an_ipv6_network_is_one_address() -> None:
 class Letters:
     """A tokenizer whose words are hostile and whose first token loses its leading space, as some do."""
 
-    texts: ClassVar = {
-        END: "</think>",
-        EOS: "<eos>",
-        WORD: " <img src=x onerror=alert(1)>",
-        3: "\n",
-        4: " ${Final}",
-        5: " {{Wait}}",
-    }
+    texts: ClassVar = {END: "</think>", EOS: "<eos>", WORD: " <img src=x onerror=alert(1)>"} | {
+        3: "\n", 4: " ${Final}", 5: " {{Wait}}",
+    }  # fmt: skip
 
     def decode(self, ids: tuple[int, ...], **_: Any) -> str:
         return "".join(self.texts.get(i, f" {i}") for i in ids).removeprefix(" ")
@@ -309,15 +280,8 @@ class Tags(HTMLParser):
 
 def test_model_text_is_text() -> None:
     grade = Grade(0.0, GradeStatus.WRONG, "<b>1</b>")
-    attempt = Attempt(
-        "base",
-        "separate",
-        Budget(2, 8),
-        "done",
-        trajectory(WORD, WORD, END, 4, EOS, forced=(2,), start=3),
-        grade,
-        "<i>why</i>",
-    )
+    done = trajectory(WORD, WORD, END, 4, EOS, forced=(2,), start=3)
+    attempt = Attempt("base", "separate", Budget(2, 8), "done", done, grade, "<i>why</i>")
     page = Tags(shown(attempt))
     assert page.found <= {"div", "section", "header", "h3", "span", "p", "b", "i", "mark"}
     assert page.attributes <= {"class", "role", "style", "title", "aria-label"} | {

@@ -55,15 +55,9 @@ def checkpoint(
         clean_up_tokenization_spaces=False,
     ).save_pretrained(directory)
     config = LlamaConfig(
-        vocab_size=len(vocabulary) + room,
-        hidden_size=64,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        tie_word_embeddings=tied,
-        eos_token_id=0,
-        bos_token_id=1,
-    )
+        vocab_size=len(vocabulary) + room, tie_word_embeddings=tied, eos_token_id=0, bos_token_id=1,
+        hidden_size=64, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+    )  # fmt: skip
     LlamaForCausalLM(config).save_pretrained(directory)
     return directory
 
@@ -159,7 +153,9 @@ def test_named_tokens_become_the_markers_also_those_that_were_no_added_ones(tmp_
 
 
 def test_a_response_ends_with_what_the_chat_template_writes_and_generation_opens_the_thought(tmp_path: Path) -> None:
-    prepare(str(checkpoint(tmp_path / "m")), tmp_path / "out")
+    source, target = checkpoint(tmp_path / "m"), tmp_path / "out"
+    result = CliRunner().invoke(cli, ["model", "prepare", str(source), "--to", str(target)], catch_exceptions=False)
+    assert "token 3 (was <gh_stars>)" in result.output and f"elastic doctor --set base={target}" in result.output
     tokenizer, markers = load_markers(tmp_path / "out")
     assert tokenizer.eos_token == tokenizer.pad_token == "<|im_end|>"
     assert markers.end_of_text == (2, 0), "what ended a text before still does"
@@ -212,12 +208,6 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     for model in (tmp_path / "empty", tmp_path / "m.gguf", source):
         with pytest.raises(UserError, match=str(model)):
             prepare(str(model), tmp_path / "out")
-
-
-def test_the_command_says_what_became_of_the_model(tmp_path: Path) -> None:
-    source, target = checkpoint(tmp_path / "m"), tmp_path / "out"
-    result = CliRunner().invoke(cli, ["model", "prepare", str(source), "--to", str(target)], catch_exceptions=False)
-    assert "token 3 (was <gh_stars>)" in result.output and f"elastic doctor --set base={target}" in result.output
 
 
 def test_weights_in_gguf_take_a_package_that_is_named_where_it_is_missing(

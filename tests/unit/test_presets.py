@@ -21,12 +21,8 @@ from tasks.records.stage_directory import RESOLVED
 @pytest.mark.parametrize("name", presets.names())
 def test_every_preset_is_complete_and_valid(name: str) -> None:
     assert presets.resolve(name).preset == name
-
-
-@pytest.mark.parametrize("name", presets.names())
-def test_every_preset_says_what_it_is_for_in_a_sentence(name: str) -> None:
     purpose = presets.purpose(name)
-    assert purpose[0].isupper() and purpose.endswith(".") and 20 < len(purpose) < 240
+    assert purpose[0].isupper() and purpose.endswith(".") and 20 < len(purpose) < 240, "it says what it is for"
 
 
 def test_a_preset_of_elastic_reasoning_says_what_of_it_is_not_as_published() -> None:
@@ -51,12 +47,6 @@ def test_settings_make_a_preset_as_published(name: str) -> None:
     assert presets.unpublished(presets.changed(preset, published)) == []
 
 
-def test_one_key_is_replaced_and_nothing_else() -> None:
-    plain, changed = presets.resolve("embedded"), presets.resolve("embedded", {"sweep.samples": 3})
-    assert changed.sweep.samples == 3
-    assert changed.model_copy(update={"sweep": plain.sweep}) == plain
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -70,11 +60,11 @@ def test_one_key_is_replaced_and_nothing_else() -> None:
 )
 def test_values_are_read_as_toml_and_else_as_text(text: str, expected: tuple[str, object]) -> None:
     assert presets.parse_override(text) == expected
-
-
-def test_a_byte_order_mark_is_no_part_of_a_preset(tmp_path: Path) -> None:
-    (tmp_path / "own.toml").write_bytes(b'\xef\xbb\xbfextends = "smoke"\nsweep.samples = 3\n')
-    assert presets.resolve(str(tmp_path / "own.toml")).sweep.samples == 3
+    for wrong in ("sweep.samples", "=16"):
+        with pytest.raises(UserError, match=f"--set {wrong}: .*KEY=VALUE"):
+            presets.parse_override(wrong)
+    with pytest.raises(UserError, match=r"--set sweep\.samples: input should be an integer"):  # Nested too deeply.
+        presets.resolve("smoke", dict([presets.parse_override("sweep.samples=" + "[" * 20_000)]))
 
 
 @pytest.mark.parametrize(
@@ -92,17 +82,6 @@ def test_a_file_that_is_no_preset_is_refused_in_a_sentence(tmp_path: Path, text:
     (tmp_path / "own.toml").write_bytes(text)
     with pytest.raises(UserError, match=rf"own\.toml: .*{reason}.*; expected a preset in TOML$"):
         presets.resolve(str(tmp_path / "own.toml"))
-
-
-def test_an_override_that_is_nested_too_deeply_is_text() -> None:
-    with pytest.raises(UserError, match=r"--set sweep\.samples: input should be an integer"):
-        presets.resolve("smoke", dict([presets.parse_override("sweep.samples=" + "[" * 20_000)]))
-
-
-def test_what_is_no_assignment_is_refused() -> None:
-    for text in ("sweep.samples", "=16"):
-        with pytest.raises(UserError, match=f"--set {text}: .*KEY=VALUE"):
-            presets.parse_override(text)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +213,7 @@ def written(directory: Path, name: str, text: str) -> str:
 
 
 def test_a_file_is_a_preset_with_the_name_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = written(tmp_path, "mine.toml", 'extends = "smoke"\n[sweep]\nsamples = 3\n')
+    file = written(tmp_path, "mine.toml", '\ufeffextends = "smoke"\n[sweep]\nsamples = 3\n')
     settings, smoke = presets.resolve(file), presets.resolve("smoke")
     assert settings.preset == "mine" and settings.sweep.samples == 3
     assert settings.model_copy(update={"preset": "smoke", "sweep": smoke.sweep}) == smoke
@@ -278,12 +257,9 @@ def test_what_is_wrong_with_a_file_is_one_sentence_that_names_it(
     written(tmp_path, "bad.toml", 'extends = "smoke"\n[sweep]\nsamples = 0\n')
     with pytest.raises(UserError, match=f"^.*{message}.*$"):
         presets.resolve(written(tmp_path, name, text))
-
-
-@pytest.mark.parametrize("preset", ["mine.toml", "./mine", "presets/mine"])
-def test_what_looks_like_a_path_is_one(preset: str) -> None:
-    with pytest.raises(UserError, match=r"/mine(\.toml)?: "):
-        presets.resolve(preset)
+    for path in ("mine.toml", "./mine", "presets/mine"):  # What looks like a path is one.
+        with pytest.raises(UserError, match=r"/mine(\.toml)?: "):
+            presets.resolve(path)
 
 
 def test_what_a_message_suggests_to_run_names_the_file(tmp_path: Path) -> None:
@@ -292,6 +268,8 @@ def test_what_a_message_suggests_to_run_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"run first: elastic run warm-start --preset {file}"):
         run.base  # noqa: B018
     assert run.stage("sweep", {"a": 1}).directory.parts[-3:-1] == ("mine", "sweep")
+    shown = jsonable_encoder(FlowRun(presets.resolve("smoke"), tmp_path, overrides={"sweep.samples": 3}))
+    assert shown == {"preset": "smoke", "overrides": {"sweep.samples": 3}}, "what Prefect shows of a run"
 
 
 def test_the_miniature_expects_its_own_effects_and_other_presets_those_of_the_paper() -> None:
@@ -347,11 +325,6 @@ def test_resolved_settings_are_a_preset_of_the_same_name_again(name: str, tmp_pa
     assert (
         presets.resolve(str(file), {"sweep.samples": 4}) == presets.changed(settings, {"sweep.samples": 4}) != settings
     )
-
-
-def test_prefect_shows_of_a_run_its_preset_and_what_was_replaced(tmp_path: Path) -> None:
-    run = FlowRun(presets.resolve("smoke"), tmp_path, overrides={"sweep.samples": 3})
-    assert jsonable_encoder(run) == {"preset": "smoke", "overrides": {"sweep.samples": 3}}
 
 
 def test_a_dry_run_prints_settings_that_repeat_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,11 +34,8 @@ def test_it_is_one_for_all_processes_of_a_user_who_alone_may_enter_it(shared: Pa
     directory = private_directory()
     assert directory.parent == shared and private_directory() == directory
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700 and directory.stat().st_uid == os.getuid()
-
-
-def test_where_temporary_files_are_private_already_it_is_that(shared: Path) -> None:
     shared.chmod(0o700)
-    assert private_directory() == shared
+    assert private_directory() == shared, "where temporary files are private already it is that"
 
 
 TAKEN: dict[str, Callable[[Path], object]] = {

@@ -83,23 +83,18 @@ def test_the_three_forms_hold_the_same(tmp_path: Path) -> None:
     assert as_list == read_library(write(tmp_path / "nested.json", nested)) == read_library(lines)
 
 
-def test_a_text_may_be_a_list_and_a_list_a_text(tmp_path: Path) -> None:
+def test_a_text_may_be_a_list_or_an_object_and_a_list_a_text(tmp_path: Path) -> None:
     template = read_one(
         tmp_path,
         application_scenario=["long sums", "\neven sums"],
         knowledge_tag="Sums\nPairs",
         reason_flow="Pair the ends\n\n  - also the middle \nMultiply",
+        example_application={"Example 1": {"problem": "1+2", "Solution_Steps": ["pair", "3"]}},
     )
+    assert template.example == "Example 1:\n  Problem: 1+2\n  Solution Steps:\n    pair\n    3"
     assert template.application_scenario == "long sums\neven sums"
     assert template.knowledge_tags == ("Sums", "Pairs")
     assert template.reason_flow == ("Pair the ends", "  - also the middle", "Multiply")
-
-
-def test_an_example_with_keys_of_its_own_becomes_text(tmp_path: Path) -> None:
-    template = read_one(
-        tmp_path, example_application={"Example 1": {"problem": "1+2", "Solution_Steps": ["pair", "3"]}}
-    )
-    assert template.example == "Example 1:\n  Problem: 1+2\n  Solution Steps:\n    pair\n    3"
 
 
 @pytest.mark.parametrize(
@@ -156,10 +151,8 @@ def test_an_id_says_the_name_and_does_not_change_with_the_texts(tmp_path: Path) 
     assert re.fullmatch(r"pairing-[0-9a-f]{8}", template.id)
     assert read_one(tmp_path, description="Something else.").id == template.id
     assert read_one(tmp_path, section="Products").id != template.id
-
-
-def test_an_exact_copy_is_no_second_template(tmp_path: Path) -> None:
-    assert len(read_library(write(tmp_path / "library.json", [fields(), fields()]))) == 1
+    copies = read_library(write(tmp_path / "library.json", [fields(), fields()]))
+    assert list(copies) == [template.id], "an exact copy is no second template"
 
 
 # What is refused.
@@ -191,19 +184,13 @@ def test_a_broken_entry_is_named(tmp_path: Path, changes: dict[str, Any], reason
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (None, ""),
-        ("", "line 1, column 1"),
-        ('{"\udcff', "byte 2"),
-        ('{"A": {\n"B": [}}', "line 2, column 7"),
-        ("3", "number"),
-        ('{"A": []}', 'chapter "A": .*list'),
+        (None, ""), ("", "line 1, column 1"), ('{"\udcff', "byte 2"), ('{"A": {\n"B": [}}', "line 2, column 7"),
+        ("3", "number"), ('{"A": []}', 'chapter "A": .*list'),
         ('{"A": {"B": {}}}', 'chapter "A", section "B": .*object'),
-        ('{"A": {"B": ["x"]}}', 'chapter "A", section "B", template 1: .*text'),
-        ('{"A": {"B": [], "B": []}}', '"B"'),
-        ('{"A": {"B": []}}', "no template"),
-        ("[" * 100_000, "recursion"),
+        ('{"A": {"B": ["x"]}}', 'chapter "A", section "B", template 1: .*text'), ('{"A": {"B": [], "B": []}}', '"B"'),
+        ('{"A": {"B": []}}', "no template"), ("[" * 100_000, "recursion"),
     ],
-)
+)  # fmt: skip
 def test_a_broken_file_is_named(tmp_path: Path, text: str | None, reason: str) -> None:
     file = tmp_path / "library.json"
     if text is not None:
@@ -215,16 +202,12 @@ def test_a_broken_file_is_named(tmp_path: Path, text: str | None, reason: str) -
 # The miniature's library.
 
 
-def test_the_miniatures_texts_are_words_of_its_tokenizer() -> None:
+def test_the_miniatures_texts_are_words_of_its_tokenizer_and_its_examples_are_right_and_for_training() -> None:
     pieces = re.compile(pieces_pattern())
     for template in read_library(MINIATURE_FILE).values():
         read = (template.type, template.description, template.application_scenario, template.example)
         for text in (*read, *template.knowledge_tags, *template.reason_flow):
             assert not [piece for piece in pieces.findall(text) if len(piece) == 1 and piece.isalpha()], text
-
-
-def test_the_miniatures_examples_are_right_and_for_training() -> None:
-    for template in read_library(MINIATURE_FILE).values():
         question, *_, answer = template.example.split("\n")
         assert split_of(question) == "train"
         assert answer == f"Final Answer:\\boxed{{{sum(map(int, re.findall(r'[+-]?[0-9]+', question)))}}}"
@@ -278,12 +261,9 @@ def test_templates_are_added_listed_found_and_shown(tmp_path: Path, elastic: Any
     assert "nothing" in elastic("search", "zebra", "--library", "miniature")
     with pytest.raises(UserError, match=r'miniature .*"check-on"'):
         elastic("show", "check-on", "--library", "miniature")
-
-
-def test_a_file_is_looked_at_without_ones_own(tmp_path: Path, elastic: Any) -> None:
-    elastic("add", str(write(tmp_path / "new.json", [fields()])))
     other = write(tmp_path / "other.json", [fields(template_name="Telescoping")])
-    assert elastic("list", "--library", str(other)).endswith("1 templates in 1 sections of 1 chapters\n")
+    listed = elastic("list", "--library", str(other))
+    assert listed.endswith("1 templates in 1 sections of 1 chapters\n"), "a file, without one's own"
 
 
 @needs_upstream

@@ -21,9 +21,10 @@ from elastic_core.engines.memo import ContinuationMemo
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.models.special_tokens import Markers, chat_prompt, resolve_markers
-from elastic_core.reasonflux.guide import load_script
+from elastic_core.reasonflux.guide import FIELDS, load_script
 from elastic_core.reasonflux.library import MINIATURE_FILE, read_library
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling, Strategy
+from elastic_core.strategies.chat import EFFORTS, STRATEGY
 from elastic_core.strategies.reasonflux_zero import REPLY_TOKENS, TemplateParameters, Templates
 from elastic_core.sweep.cost import bound
 from elastic_core.sweep.executor import SweepResult, run_sweep
@@ -354,17 +355,6 @@ def test_a_row_tells_a_navigator_nothing_that_it_did_not_draw() -> None:
     assert memos["small"].known(last).ids == trajectory.response_ids[trajectory.turns[-1][0] :]
 
 
-def test_a_navigator_is_told_nothing_of_rows_that_may_be_in_tokens_of_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[set[str]] = []
-    monkeypatch.setattr("elastic_core.sweep.executor.learn", lambda memos, *_: told.append(set(memos)))
-    for model in CELLS:
-        sweep(tmp_path, model, num_budgets=1)
-        sweep(tmp_path, model)
-    assert {frozenset(names) for names in told} == {frozenset({"plain"}), frozenset({"thinking"})}
-
-
 @pytest.mark.parametrize("brief", [True, False])
 def test_no_pair_draws_more_than_the_bound(brief: bool) -> None:
     """The most is drawn by a navigator of whose words nothing passes, before a solver that ends at once."""
@@ -427,3 +417,46 @@ def test_a_solver_whose_tokenizer_does_not_give_back_its_prompt_is_refused() -> 
     lossy.backend_tokenizer.decoder = None
     with pytest.raises(ValueError, match="another tokenizer"):
         TEMPLATES.strategy(lossy, thinking().markers, (plain().tokenizer, plain().markers))
+
+
+# A model that has no think markers, such as the Qwen2.5-32B-Instruct that ReasonFlux-Zero was made from.
+
+
+FIVE_STEPS = """{'General Knowledge Category': 'Easy chain', 'Specific Direction': 'more plus', 'Applied Method':
+'five steps', 'Examined Knowledge': ['+'], 'reason_flow': ['add', 'check']}"""
+SAID = ["add, then check", "['add', 'check']", "Add them.", "1+1=2.", "Check it.", "It is 2.", "\\boxed{2}"]
+
+
+def test_only_where_it_is_allowed_has_a_tokenizer_no_think_markers() -> None:
+    with pytest.raises(ValueError, match=r"<think> "):
+        resolve_markers(plain_tokenizer())
+    assert not plain().markers.thinks and not plain().markers.template_opens_thinking
+    in_text = set(map(STRATEGY.format, EFFORTS))
+    assert {name for name, strategy in STRATEGIES.items() if not strategy.thinks} == {"reasonflux_zero"} | in_text
+
+
+@pytest.mark.parametrize("wording", ["reasonflux", "published"])
+def test_navigator_and_solver_talk_without_a_thought_and_are_graded(wording: Any) -> None:
+    parameters = TemplateParameters(library="miniature", query="joined", wording=wording)
+    templates, said = Templates(read_library(MINIATURE_FILE), parameters, Path("unused")), [FIVE_STEPS, *SAID]
+    guided, side = templates.strategy(plain().tokenizer, plain().markers), plain()
+    prompt = chat_prompt(side.tokenizer, guided.prompt("1+1=?", UNLIMITED))
+    engines: dict[str, Engine] = {"policy": Speaker(side, said)}
+    trajectory = asyncio.run(drive(guided.decode(prompt, UNLIMITED, side.markers, Sampling()), engines, seed=0))
+    whole = side.tokenizer.decode([*trajectory.prompt_ids, *trajectory.response_ids])
+    assert "<think>" not in whole and "</think>" not in whole
+    assert whole.count("<|im_start|>user") == whole.count("<|im_start|>assistant\n") == len(said)
+    assert whole.count("<|im_end|>") == 1 + 2 * len(said), "of the system's turn, of questions and of replies"
+    sample = Sample(Cell("base", "amc", "reasonflux_zero", UNLIMITED), Problem("amc", "0", "1+1=?", "2", "math"), 0, 0)
+    row = RowBuilder(side.tokenizer, side.markers, "m", "e").frame([(sample, trajectory)])
+    assert row["solution"].item() == said[-1] and row["score"].item() == 1.0
+    assert row["think_finish"].item() == ThinkFinish.CLOSED
+    assert sum(trajectory.forced) <= guided.max_forced_tokens(side.markers)
+
+
+def test_the_published_words_are_asked_and_a_plan_has_the_fields_that_are_read() -> None:
+    published = load_script("published")
+    assert "You are a math tutor guiding a student to solve a math problem" in published["instruct"]
+    assert "extract the reasoning flows from the following text and output in python list" in published["extract"]
+    ours = load_script("reasonflux")
+    assert all(field in ours["plan"] for field in FIELDS) and "\\boxed{}" in ours["final"]

@@ -1,4 +1,4 @@
-"""Which presets are listed as usable, and that each that we ship is."""
+"""Which presets are listed as usable, that each that we ship is, and what a rehearsal changes of one."""
 
 import json
 from functools import partial
@@ -10,7 +10,10 @@ import pytest
 from elastic_core.errors import UserError
 from flows import presets
 from flows.commands.checks import rehearsal
+from flows.commands.checks.rehearsal import missing_on_a_cpu
 from flows.commands.checks.runner import Step
+from flows.commands.checks.shortened import CONTEXT, STEPS, Inputs, models_of, rehearsal_values
+from flows.presets import toml
 from flows.runtime.settings import Settings
 
 RECORDED = json.loads(rehearsal.SHIPPED.read_text())
@@ -20,10 +23,7 @@ def test_every_preset_that_is_shipped_has_passed_its_rehearsal_as_it_is_now() ->
     stale = [name for name in presets.names() if RECORDED.get(name) != rehearsal.key(presets.resolve(name))]
     commands = "; ".join(f"elastic rehearse --preset {name} --ship" for name in stale)
     assert not stale, f"presets or the engine have changed since their rehearsal; run {commands}"
-
-
-def test_no_rehearsal_is_recorded_of_a_preset_that_is_gone() -> None:
-    assert RECORDED.keys() <= set(presets.names())
+    assert RECORDED.keys() <= set(presets.names()), "none of a preset that is gone"
 
 
 @pytest.fixture(autouse=True)
@@ -67,15 +67,10 @@ def test_a_preset_is_usable_once_it_has_passed_here(tmp_path: Path, monkeypatch:
     )  # After one that passed it begins anew.
 
 
-def test_a_preset_is_usable_if_it_has_passed_where_it_was_made(tmp_path: Path) -> None:
-    settings = presets.resolve("e1-math-1.5b")
-    rehearsal.ship(settings)
-    assert rehearsal.is_usable(settings, tmp_path)
-    assert not rehearsal.is_usable(presets.resolve("e1-math-7b"), tmp_path)
-
-
 def test_another_setting_is_another_rehearsal(tmp_path: Path) -> None:
-    rehearsal.ship(presets.resolve("e1-math-1.5b"))
+    rehearsal.ship(settings := presets.resolve("e1-math-1.5b"))
+    assert rehearsal.is_usable(settings, tmp_path), "it has passed where it was made"
+    assert not rehearsal.is_usable(presets.resolve("e1-math-7b"), tmp_path)
     assert not rehearsal.is_usable(presets.resolve("e1-math-1.5b", {"train.kl_coefficient": 0.0}), tmp_path)
     # Where it runs and where its files lie makes no other preset.
     elsewhere = {"data.mirror": str(tmp_path), "mlflow.tracking_uri": "http://localhost:5000"}
@@ -83,20 +78,77 @@ def test_another_setting_is_another_rehearsal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"train.temperature": 0.7}, {"train.nodes": 2}, {"data.max_tests": 7}, {"sweep.samples": 3}]
-)
-def test_what_is_rehearsed_makes_another_rehearsal(change: dict[str, Any]) -> None:
-    assert rehearsal.key(presets.resolve("e1-math-1.5b", change)) != rehearsal.key(presets.resolve("e1-math-1.5b"))
-
-
-@pytest.mark.parametrize(
-    "change",
+    ("change", "same"),
     [
-        {"report.margin": 3.0},
-        {"train.gpus_per_node": 2, "train.memory_fraction": 0.3, "train.tokens_per_device": 65536},
-        {"engine.data_parallel_size": 2, "engine.gpu_memory_utilization": 0.5, "engine.max_num_seqs": 8},
-        {"ray.address": "10.0.0.1:6379", "ray.dashboard": "http://10.0.0.1:8265"},
+        ({"train.temperature": 0.7}, False),
+        ({"train.nodes": 2}, False),
+        ({"data.max_tests": 7}, False),
+        ({"sweep.samples": 3}, False),
+        ({"report.margin": 3.0}, True),
+        ({"train.gpus_per_node": 2, "train.memory_fraction": 0.3, "train.tokens_per_device": 65536}, True),
+        ({"engine.data_parallel_size": 2, "engine.gpu_memory_utilization": 0.5, "engine.max_num_seqs": 8}, True),
+        ({"ray.address": "10.0.0.1:6379", "ray.dashboard": "http://10.0.0.1:8265"}, True),
     ],
 )
-def test_how_a_report_judges_and_what_it_runs_on_make_no_other_rehearsal(change: dict[str, Any]) -> None:
-    assert rehearsal.key(presets.resolve("e1-math-1.5b", change)) == rehearsal.key(presets.resolve("e1-math-1.5b"))
+def test_what_is_rehearsed_makes_another_rehearsal_and_how_a_report_judges_and_what_it_runs_on_none(
+    change: dict[str, Any], same: bool
+) -> None:
+    keys = [rehearsal.key(presets.resolve("e1-math-1.5b", changes)) for changes in ({}, change)]
+    assert (keys[0] == keys[1]) is same
+
+
+# What a rehearsal changes of a preset, and that all else stays.
+
+
+def rehearsed(name: str, directory: Path) -> tuple[Settings, Settings]:
+    """A preset, and its rehearsal as its file is read."""
+    settings = presets.resolve(name)
+    twins = {model: directory / model.replace("/", "--") for model in models_of(settings)}
+    for twin in twins.values():
+        twin.mkdir(exist_ok=True)
+    file = directory / f"rehearse-{name}.toml"
+    file.write_text(toml(rehearsal_values(settings, twins, Inputs(None, None))))
+    return settings, presets.resolve(str(file))
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_every_preset_has_a_rehearsal_of_a_cpus_size(name: str, tmp_path: Path) -> None:
+    settings, found = rehearsed(name, tmp_path)
+    assert found.preset == f"rehearse-{name}"
+    assert found.engine.device == "cpu" and found.engine.data_parallel_size <= 2
+    own = settings.engine.max_model_len if settings.engine.device == "cpu" else CONTEXT
+    assert found.engine.max_model_len == own, "unconstrained responses of random weights go on to the context"
+    assert found.data.benchmarks == settings.data.benchmarks and found.data.train == settings.data.train
+    assert found.sweep.strategies == settings.sweep.strategies
+    assert set(settings.sweep.models) <= set(found.sweep.models)
+    assert not any(model in toml({"values": found.model_dump(mode="json", exclude_none=True)}).split('"')
+                   for model in models_of(settings) if "/" in model and not Path(model).is_dir())  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in presets.names() if presets.resolve(name).train is not None])
+def test_training_keeps_its_algorithm_and_becomes_short(name: str, tmp_path: Path) -> None:
+    settings, found = rehearsed(name, tmp_path)
+    before, after = settings.training, found.training
+    kept = {"strategy", "kl_coefficient", "entropy_coefficient", "clip_low", "clip_high", "offload"}
+    assert before.model_dump(include=kept) == after.model_dump(include=kept)
+    assert after.device == "cpu" and after.steps == STEPS
+    assert (after.mini_batch_size < after.batch_size) == (before.mini_batch_size < before.batch_size)
+    assert (after.l1 is None) == (before.l1 is None)
+    if before.device == "gpu":
+        assert after.nodes * after.gpus_per_node == 2
+
+
+def test_several_nodes_are_rehearsed_on_two(tmp_path: Path) -> None:
+    settings = presets.resolve("e1-math-1.5b", {"train.nodes": 4})
+    values: dict[str, Any] = rehearsal_values(settings, {}, Inputs(None, None))
+    assert (values["train"]["nodes"], values["train"]["gpus_per_node"]) == (2, 1)
+
+
+def test_two_models_give_a_swap_pair(tmp_path: Path) -> None:
+    assert rehearsed("e1-math-1.5b", tmp_path)[1].sweep.models == ["base", "trained", "base>trained"]
+
+
+def test_what_a_cpu_cannot_show_is_named() -> None:
+    math, code = (missing_on_a_cpu(presets.resolve(name)) for name in ("e1-math-1.5b", "e1-code-14b"))
+    assert "NCCL" in math and "tensor parallel" not in math and "tensor parallel" in code
+    assert missing_on_a_cpu(presets.resolve("embedded")) == []

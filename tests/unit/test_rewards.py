@@ -34,16 +34,14 @@ def test_a_right_boxed_integer_after_think_end_scores_one() -> None:
 @pytest.mark.parametrize(
     ("response", "status", "answer"),
     [
-        (r"</think>\boxed{45}", GradeStatus.WRONG, "45"),
-        (r"the answer is \boxed{46}", GradeStatus.TRUNCATED, None),
+        (r"</think>\boxed{45}", GradeStatus.WRONG, "45"), (r"the answer is \boxed{46}", GradeStatus.TRUNCATED, None),
         (r"\boxed{46}</think>so it is 46", GradeStatus.NO_ANSWER, None),
-        (r"</think>\boxed{46", GradeStatus.NO_ANSWER, None),
-        (r"</think>\boxed{}", GradeStatus.NO_ANSWER, None),
+        (r"</think>\boxed{46", GradeStatus.NO_ANSWER, None), (r"</think>\boxed{}", GradeStatus.NO_ANSWER, None),
         (r"</think>\boxed{46} \fbox{ }", GradeStatus.NO_ANSWER, None),
         (r"</think>\boxed{46}</think>", GradeStatus.NO_ANSWER, None),
         (r"</think>\boxed{46}, no: \boxed{1}", GradeStatus.WRONG, "1"),
     ],
-)
+)  # fmt: skip
 def test_everything_else_scores_zero_and_says_why(response: str, status: GradeStatus, answer: str | None) -> None:
     assert grade("math", response, "46") == (0.0, status, answer)
 
@@ -91,43 +89,17 @@ def test_spellings_of_the_same(spellings: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("answer", "accepted"),
     [
-        ("1001", "1,000"),
-        ("(1,000)", "1000"),
-        ("11/2", r"1\frac{1}{2}"),
-        ("0.33", r"\frac{1}{3}"),
-        ("0.3333334", r"0.3333333"),
-        ("0.5000001", r"\frac{1}{2}"),
-        (r"4.4 \times 10^8", "4.4e7"),
-        ("2e-20", "3e-20"),
-        ("-5", "5"),
-        (r"5\text{ m}", r"5\text{ cm}"),
-        ("5 km", r"5\text{ cm}"),
-        (r"5\text{ cm}^2", r"5\text{ cm}"),
-        (r"5\%", r"5\text{ cm}"),
-        (r"50\%", "5"),
-        ("52_9", "52_8"),
-        ("42", "52_8"),
-        ("52_8", "52"),
-        ("(2,1)", "(1,2)"),
-        ("[1,2)", "(1,2)"),
-        ("[1,2]", "[1,2)"),
-        ("(1,2)", r"\{1,2\}"),
-        ("(1,2,3)", "(1,2)"),
-        ("1,2,3", "1,2"),
-        ("1", "1,2"),
-        ("1,1", "1,2"),
-        ("5", "(5,6)"),
-        (r"\pm 2", "2"),
+        ("1001", "1,000"), ("(1,000)", "1000"), ("11/2", r"1\frac{1}{2}"), ("0.33", r"\frac{1}{3}"),
+        ("0.3333334", r"0.3333333"), ("0.5000001", r"\frac{1}{2}"), (r"4.4 \times 10^8", "4.4e7"), ("2e-20", "3e-20"),
+        ("-5", "5"), (r"5\text{ m}", r"5\text{ cm}"), ("5 km", r"5\text{ cm}"), (r"5\text{ cm}^2", r"5\text{ cm}"),
+        (r"5\%", r"5\text{ cm}"), (r"50\%", "5"), ("52_9", "52_8"), ("42", "52_8"), ("52_8", "52"),
+        ("(2,1)", "(1,2)"), ("[1,2)", "(1,2)"), ("[1,2]", "[1,2)"), ("(1,2)", r"\{1,2\}"), ("(1,2,3)", "(1,2)"),
+        ("1,2,3", "1,2"), ("1", "1,2"), ("1,1", "1,2"), ("5", "(5,6)"), (r"\pm 2", "2"),
         (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\begin{pmatrix}1&2\\3&5\end{pmatrix}"),
-        (r"\begin{pmatrix}1&2\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}"),
-        ("B", r"\text{(C)}"),
-        ("odd", r"\text{even}"),
-        ("3.14", "22/7"),
-        ("", "46"),
-        (" ", "46"),
-        ("9" * 1_000_000, "46"),
+        (r"\begin{pmatrix}1&2\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}"), ("B", r"\text{(C)}"),
+        ("odd", r"\text{even}"), ("3.14", "22/7"), ("", "46"), (" ", "46"), ("9" * 1_000_000, "46"),
     ],
-)
+)  # fmt: skip
 def test_different_answers(answer: str, accepted: str) -> None:
     assert equal(answer, accepted) is False
 
@@ -135,33 +107,19 @@ def test_different_answers(answer: str, accepted: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "accepted"),
     [
-        (r"\sin 2x", r"2\sin x\cos x"),
-        ("f(x)", "x"),
-        ("1.41421356", r"\sqrt{2}"),
-        ("1/2x", "x"),
-        (r"\sqrt{3}", r"\sqrt{2}"),
-        ("2x+4", "2x+3"),
-        ("X", "x"),
-        ("y=5", "x=5"),
-        ("9^{9^9}", "46"),
+        (r"\sin 2x", r"2\sin x\cos x"), ("f(x)", "x"), ("1.41421356", r"\sqrt{2}"), ("1/2x", "x"),
+        (r"\sqrt{3}", r"\sqrt{2}"), ("2x+4", "2x+3"), ("X", "x"), ("y=5", "x=5"), ("9^{9^9}", "46"),
     ],
-)
+)  # fmt: skip
 def test_what_takes_computer_algebra_is_left_to_it(answer: str, accepted: str) -> None:
     assert equal(answer, accepted) is None
 
 
 def test_any_accepted_answer_will_do_and_all_are_wanted_where_the_truth_says_so() -> None:
     some, every = MathTruth(("1", "2")), MathTruth(("1", "2"), "all")
-    for answer, by_some, by_all in (
-        ("1", 1, 0),
-        ("2", 1, 0),
-        ("3", 0, 0),
-        ("2, 1", 0, 1),
-        ("1,2,2", 0, 0),
-        ("1,1", 0, 0),
-    ):
-        assert accepts(answer, some, undecided) == bool(by_some), answer
-        assert accepts(answer, every, undecided) == bool(by_all), answer
+    for answer in ("1", "2", "3", "2, 1", "1,2,2", "1,1"):
+        assert accepts(answer, some, undecided) == (answer in ("1", "2")), answer
+        assert accepts(answer, every, undecided) == (answer == "2, 1"), answer
 
 
 def test_a_comma_may_separate_answers_or_thousands() -> None:
@@ -179,13 +137,8 @@ def test_a_tolerance_is_an_absolute_difference_and_includes_its_end() -> None:
 
 
 def test_a_unit_may_be_repeated_or_left_out_and_another_is_wrong() -> None:
-    for answer, score in (
-        ("5", True),
-        (r"5\text{ cm}^2", True),
-        (r"5\text{ cm}", False),
-        (r"5\text{ square centimeters}", True),
-    ):
-        assert equal(answer, "5", unit=r"\mathrm{~cm}^2") is score, answer
+    for answer in ("5", r"5\text{ cm}^2", r"5\text{ cm}", r"5\text{ square centimeters}"):
+        assert equal(answer, "5", unit=r"\mathrm{~cm}^2") is (answer != r"5\text{ cm}"), answer
     assert equal("5 m", "5", unit="m")
     assert equal(r"5\text{ km}", "5", unit="m") is False
     assert equal("5 zorkmids", "5", unit="zorkmids")

@@ -1,4 +1,4 @@
-"""What of a response is the program, how outputs are compared, and what values programs can exchange."""
+"""How outputs of programs are compared, and what values programs can exchange."""
 
 import json
 import math
@@ -15,75 +15,9 @@ from elastic_core.rewards import grade
 from elastic_core.rewards.code import grade_code, has_floats, parse_int, same_output, same_value, seccomp
 from elastic_core.rewards.code import harness as wire
 from elastic_core.rewards.code.seccomp import MACHINES, program_filter, system_call_filter
-from elastic_core.rewards.response import extract_code
 from elastic_core.rewards.truth import CodeTest, CodeTruth, Grade, GradeStatus
 
 TRUTH = CodeTruth("stdin", (CodeTest("", "1"),)).encode()
-
-
-@pytest.mark.parametrize(
-    "solution, code",
-    [
-        ("```python\nx = 1\n```", "x = 1"),
-        ("```py\nx\n```", "x"),
-        ("```python3\nx\n```", "x"),
-        ("```\nx\n```", "x"),
-        ("```cpp title=a.cpp\nx\n```", "x"),
-        ("```python\na\n```\nor\n```python\nb\n```\nend", "b"),
-        ("```python\na\n```\n```python\nb", "a"),
-        ("```python\na\n```python\nb\n```", "b"),
-        ("```python\na\n\nb\n```", "a\n\nb"),
-        ("```python\n```", ""),
-        ("```python\nprint(1)```", "print(1)"),
-        ("1. So:\n   ```python\n   if x:\n       y\n   ```", "if x:\n    y"),
-        ("````python\ns = '''\n```\n'''\n````", "s = '''\n```\n'''"),
-        ("```python\r\nx\r\n```\r\n", "x\r"),
-        ("```python\nx = '`'\n```", "x = '`'"),
-        ("Use ```x``` like this:\n```\ny\n```", "y"),
-        ("~~~python\nx\n~~~", "x"),
-        ("~~~~\nprint('~~~')\n~~~\n~~~~", "print('~~~')\n~~~"),
-        ("~~~\nx\n```", None),
-        ("~~~markdown\n```python\nx\n```\n~~~", "x"),
-        ('```python\ns = """\n~~~ title\n"""\n```', 's = """\n~~~ title\n"""'),
-        # Output, a shell or another language after the program.
-        ("```python\na\n```\nOutput:\n```\n3\n4\n```", "a"),
-        ("```python\na\n```\n```text\nprint 3\n```", "a"),
-        ("```Python 3\na\n```\n```bash\npython a.py\n```", "a"),
-        ("```{.py}\na\n```\n```cpp\nint main() {}\n```", "a"),
-        ("```\nprint(1)\n```\nprints\n```\n1\n```", "print(1)"),
-        ("```\nprint(1)\n```\n```\n$ python -c 'print(1)'\n```", "print(1)"),
-        ("```python\ndef f(): pass\n```\n```\n>>> print(f())\nNone\n```", "def f(): pass"),
-        ("```python\na\n```\n```python-repl\n>>> a\n```\n```pycon\n>>> a\n```", "a"),
-        ("```python\na\n```\nCost:\n```\nclass P, we write O(n)\nno import, a def\n```", "a"),
-        ("```python\na\n```\n```\nclass Solution { int f() {} }\n```", "a"),
-        ("```python\na\n```\n```\n*map(print, f),\n```", "*map(print, f),"),
-        ("```[python]\na\n```\n```\n3\n```", "a"),
-        ("```src/main.py\na\n```\n```text a.py\n3\n```", "a"),
-        ("```python_code\na\n```\n```\n3\n```", "a"),
-        # Tildes that underline.
-        ("Solution\n~~~~~~~~\n```\nprint(1)\n```", "print(1)"),
-        ("    f(x)\n    ~~~^~~\n```\nprint(1)\n```", "print(1)"),
-        # The last that could be a program, though a draft says that it is one.
-        ("```python\na\n```\nBetter:\n```\ndef f(): pass\n```", "def f(): pass"),
-        ("```\nf = lambda x: x\n```\n```sh\npython a.py\n```", "f = lambda x: x"),
-        ("```sh\na\n```\n```\nb\n```", "b"),
-        ("```\nf = sorted\n```\n```text\n[1]\n```\n```\n>>> f([1])\n```", "f = sorted"),
-        ("```text\nprint(1)\n```", "print(1)"),
-        ("no block", None),
-        ("", None),
-        ("```python\nx = 1", None),
-        ("x = 1\n```", None),
-        ("`x`", None),
-    ],
-)
-def test_the_last_complete_block_of_python_is_the_program(solution: str, code: str | None) -> None:
-    assert extract_code(solution) == code
-
-
-@given(st.text(alphabet="`~px \n", max_size=60))
-def test_any_text_has_a_program_or_none(solution: str) -> None:
-    code = extract_code(solution)
-    assert code is None or max(solution.count(fence) for fence in ("```", "~~~")) >= 2
 
 
 @pytest.mark.parametrize(
@@ -95,11 +29,8 @@ def test_any_text_has_a_program_or_none(solution: str) -> None:
         ("</think>```python\nprint(1)", GradeStatus.NO_ANSWER),
     ],
 )
-def test_a_response_without_a_program(response: str, status: GradeStatus) -> None:
+def test_a_response_without_a_program_and_a_truth_that_is_none(response: str, status: GradeStatus) -> None:
     assert grade("code", response, TRUTH) == Grade(0.0, status, None)
-
-
-def test_a_truth_that_is_none_is_an_error() -> None:
     with pytest.raises(ValueError, match="truth"):
         grade_code("```\nx\n```", "4")
 
@@ -107,115 +38,15 @@ def test_a_truth_that_is_none_is_an_error() -> None:
 @pytest.mark.parametrize(
     "given, expected, same",
     [
-        ("1 2\n3", "1 2 3", True),
-        ("  1\t\r\n2\n\n", "1\n2", True),
-        ("", "", True),
-        ("", "1", False),
-        ("1", "", False),
-        ("1", "1 1", False),
-        ("YES", "yes", False),
-        ("01", "1", False),
-        ("1.0", "1", False),
-        ("1", "1.0", True),
-        ("0.3333333", "0.333333", True),
-        ("0.33333", "0.333333", False),
-        ("1000000.5", "1000000.0", True),
-        ("1000002.0", "1000000.0", False),
-        ("1e3", "1000.0", True),
-        ("999.9999999", "1e3", True),
-        ("1000000000000000001", "1000000000000000000", False),
-        ("nan", "1.5", False),
-        ("inf", "1.5", False),
-        ("1_5.0", "15.0", False),
-        ("１", "1", False),
-        ("1.5.2", "1.5.2", True),
-        ("1.5.2000000001", "1.5.2", False),
-        ("nan", "nan", True),
-        ("1\u00a02", "1 2", False),
-        ("é", "é", True),
-        ("-0.0000001", "0.0", True),
-        ("1e400", "1e400", True),
-        ("1e400", "1.5", False),
-    ],
-)
-def test_printed_tokens(given: str, expected: str, same: bool) -> None:
-    assert same_output(given.encode(), expected) is same
-
-
-@pytest.mark.parametrize(
-    "given, expected, same",
-    [
-        ("3.0", "3", True),
-        ("2.9999999999", "3", True),
-        ("3e0", "3", True),
-        ("3.1", "3", False),
-        ("3", "3", True),
-        ("1000001", "1000000", False),  # integers stay exact
-        ("x", "3", False),
-    ],
-)
-def test_where_floats_are_meant_an_integer_may_be_printed_as_one(given: str, expected: str, same: bool) -> None:
-    assert same_output(given.encode(), expected, floats=True) is same
-
-
-@pytest.mark.parametrize(
-    "expected, floats",
-    [
-        ("2.5", True),
-        ("3\n-0.5 1", True),
-        ("1e-9", True),
-        ("[1, 2.5]", True),
-        ('{"a": 2.0}', True),
-        ("3", False),
-        ("[1, 2]", False),
-        ('["2.5"]', False),
-        ("1.5.2", False),
-        ("v1.5", False),
-        ("127.0.0.1", False),
-        ("yes.", False),
-    ],
-)
-def test_a_problem_means_floats_when_it_has_one(expected: str, floats: bool) -> None:
-    assert has_floats(expected) is floats
-
-
-def test_bytes_that_are_no_text_are_an_output() -> None:
-    assert not same_output(b"\xff\xfe1", "1")
-
-
-@pytest.mark.parametrize(
-    "given, expected, same",
-    [
-        (1, 1, True),
-        (True, 1, False),
-        (1, True, False),
-        (True, True, True),
-        (0, None, False),
-        (None, None, True),
-        (1.0, 1, True),
-        (1.0000001, 1, False),
-        (1.0000001, 1.0, True),
-        (1.1, 1.0, False),
-        (1, 1.0, True),
-        (True, 1.0, False),
-        ("1", 1, False),
-        (1, "1", False),
-        ([1, (2,)], [1, [2]], True),
-        ([1], [1, 2], False),
-        ("ab", ["a", "b"], False),
-        ({"a": [1]}, {"a": [1]}, True),
-        ({"a": True}, {"a": 1}, False),
-        ({"a": 1}, {"b": 1}, False),
-        ([], {}, False),
-        ("", None, False),
-        (math.nan, math.nan, True),
-        (1.0, math.nan, False),
-        (math.inf, math.inf, True),
-        (-math.inf, math.inf, False),
-        (10**400, 1.0, False),
+        (1, 1, True), (True, 1, False), (1, True, False), (True, True, True), (0, None, False), (None, None, True),
+        (1.0, 1, True), (1.0000001, 1, False), (1.0000001, 1.0, True), (1.1, 1.0, False), (1, 1.0, True),
+        (True, 1.0, False), ("1", 1, False), (1, "1", False), ([1, (2,)], [1, [2]], True), ([1], [1, 2], False),
+        ("ab", ["a", "b"], False), ({"a": [1]}, {"a": [1]}, True), ({"a": True}, {"a": 1}, False),
+        ({"a": 1}, {"b": 1}, False), ([], {}, False), ("", None, False), (math.nan, math.nan, True),
+        (1.0, math.nan, False), (math.inf, math.inf, True), (-math.inf, math.inf, False), (10**400, 1.0, False),
         (1, 10**400, False),
     ],
-)
+)  # fmt: skip
 def test_returned_values(given: Any, expected: Any, same: bool) -> None:
     assert same_value(given, expected) is same
 
@@ -317,9 +148,44 @@ def test_the_filters_deny_the_same_calls_on_every_machine_but_what_only_one_has(
     assert all(len(set(denied)) == len(denied) for denied in seccomp._DENIED)
 
 
+@pytest.mark.parametrize(
+    "given, expected, same",
+    [
+        ("1 2\n3", "1 2 3", True), ("  1\t\r\n2\n\n", "1\n2", True), ("", "", True), ("", "1", False), ("1", "", False),
+        ("1", "1 1", False), ("YES", "yes", False), ("01", "1", False), ("1.0", "1", False), ("1", "1.0", True),
+        ("0.3333333", "0.333333", True), ("0.33333", "0.333333", False), ("1000000.5", "1000000.0", True),
+        ("1000002.0", "1000000.0", False), ("1e3", "1000.0", True), ("999.9999999", "1e3", True),
+        ("1000000000000000001", "1000000000000000000", False), ("nan", "1.5", False), ("inf", "1.5", False),
+        ("1_5.0", "15.0", False), ("１", "1", False), ("1.5.2", "1.5.2", True), ("1.5.2000000001", "1.5.2", False),
+        ("nan", "nan", True), ("1\u00a02", "1 2", False), ("é", "é", True), ("-0.0000001", "0.0", True),
+        ("1e400", "1e400", True), ("1e400", "1.5", False), ("\udcff\udcfe1", "1", False),
+    ],
+)  # fmt: skip
+def test_printed_tokens(given: str, expected: str, same: bool) -> None:
+    assert same_output(given.encode(errors="surrogateescape"), expected) is same
+
+
 def test_a_flood_of_tokens_takes_no_memory() -> None:
     flood = b"1 " * 1_000_000
     tracemalloc.start()
     assert not same_output(flood, "1 1")
     assert tracemalloc.get_traced_memory()[1] < 2 * len(flood)
     tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "given, expected, same",
+    [
+        ("3.0", "3", True), ("2.9999999999", "3", True), ("3e0", "3", True), ("3.1", "3", False), ("3", "3", True),
+        ("1000001", "1000000", False), ("x", "3", False),  # Integers stay exact.
+    ],
+)  # fmt: skip
+def test_where_floats_are_meant_an_integer_may_be_printed_as_one(given: str, expected: str, same: bool) -> None:
+    assert same_output(given.encode(), expected, floats=True) is same
+
+
+def test_a_problem_means_floats_when_it_has_one() -> None:
+    for expected in ("2.5", "3\n-0.5 1", "1e-9", "[1, 2.5]", '{"a": 2.0}'):
+        assert has_floats(expected), expected
+    for expected in ("3", "[1, 2]", '["2.5"]', "1.5.2", "v1.5", "127.0.0.1", "yes."):
+        assert not has_floats(expected), expected

@@ -1,8 +1,10 @@
-"""The law of served budgets: token by token that of `separate`, and a schedule that finds every due row."""
+"""The law of served budgets, and a schedule that finds every due row.
+
+That it is the law of `separate`: tests/unit/test_marks.py.
+"""
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 
 import pytest
@@ -10,14 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
-from elastic_core.engines.base import drive
 from elastic_core.engines.budgets.parameters import V1, V2, read_budget, runner
 from elastic_core.engines.budgets.processor import Progress, Schedule
 from elastic_core.errors import UserError
-from elastic_core.strategies import STRATEGIES, Sampling
-from elastic_core.trajectory import ThinkFinish
 from tests.marks import markers, single
-from tests.scripted import ScriptedEngine
 
 START, END, EOS, OTHER_EOS, WORD = range(5)
 MARKS = single(START, END, EOS, OTHER_EOS)
@@ -35,42 +33,6 @@ def literal(output: list[int], budget: Budget, closed: bool) -> int | None:
         return END if budget.think is not None and len(output) >= budget.think else None
     start = 0 if closed else output.index(END) + 1
     return EOS if budget.solution is not None and len(output) - start >= budget.solution else None
-
-
-@given(st.lists(tokens, max_size=40), budgets, st.booleans())
-def test_no_step_is_missed_between_two_looks(stream: list[int], budget: Budget, closed: bool) -> None:
-    progress, output, due = Progress(budget, MARKS, 0 if closed else None), [], 0
-    for token in stream:
-        forced = None
-        if due is not None and len(output) == due:
-            forced, wait = progress.update(output)
-            due = None if wait is None else due + wait
-        assert forced == literal(output, budget, closed)
-        output.append(token if forced is None else forced)
-
-
-@given(st.lists(st.sampled_from([START, END, EOS, OTHER_EOS, WORD, WORD]), max_size=40), budgets)
-def test_one_pass_writes_what_separate_writes(stream: list[int], budget: Budget) -> None:
-    """Up to end-of-text inside a thought, which ends a response here and a thought there."""
-    drawn = iter(stream)
-    engine = ScriptedEngine(lambda prefix, seed: next(drawn, WORD), context=64)
-    rollout = STRATEGIES["separate"].decode(PROMPT, budget, MARKERS, Sampling())
-    expected = asyncio.run(drive(rollout, {"policy": engine}, seed=0))
-    drawn, progress, output = iter(stream), Progress(budget, MARKS), []
-    while len(output) < 64 - len(PROMPT):
-        forced, _ = progress.update(output)
-        if forced == EOS:  # Nothing of it is in the response.
-            break
-        output.append(next(drawn, WORD) if forced is None else forced)
-        if forced is None and output[-1] in MARKS.end_of_text:
-            break
-    if expected.think_finish is ThinkFinish.END_OF_TEXT:
-        assert tuple(output[:-1]) == expected.response_ids[: len(output) - 1]
-        assert output[-1] in MARKS.end_of_text
-    else:
-        # Where the context ends inside a thought, `separate` still writes think-end.
-        assert tuple(output) == expected.response_ids[: len(output)]
-        assert len(output) >= min(len(expected.response_ids), 64 - len(PROMPT))
 
 
 @dataclass
@@ -119,6 +81,10 @@ def test_a_schedule_forces_what_the_law_says_of_every_row_in_every_step(steps: l
         for i, row in rows.items():
             if drawn[i] is not None:
                 row.output.append(forced.get(i, drawn[i]))
+    for index in range(6):
+        schedule.remove(index)
+    schedule.step()
+    assert len(schedule) == 0, "nothing remains of rows that left"
 
 
 def test_a_step_looks_at_due_rows_alone() -> None:
@@ -144,35 +110,6 @@ def test_a_step_looks_at_due_rows_alone() -> None:
         output.append(WORD)
     assert schedule.step() == [(0, END)]
     assert Watched.reads == 1
-
-
-def test_nothing_remains_of_rows_that_left() -> None:
-    schedule = Schedule()
-    for i in range(10):
-        schedule.add(i, Progress(Budget(10**6, 10**6), MARKS), [])
-    schedule.step()
-    for i in range(10):
-        schedule.remove(i)
-    assert len(schedule) == 0
-    assert not schedule._buckets
-
-
-@pytest.mark.parametrize(
-    ("prompt", "closed"),
-    [
-        ((WORD, START), False),
-        ((WORD, START, WORD), False),
-        ((WORD, START, WORD, END, WORD), True),
-        ((WORD,), False),
-        ((), False),
-        # An earlier turn's thought, closed; the model opens the next itself.
-        ((START, WORD, END, WORD, OTHER_EOS, WORD), False),
-        # A user who writes think-end.
-        ((WORD, END, EOS, START), False),
-    ],
-)
-def test_a_thought_is_closed_when_the_last_turn_closed_it(prompt: tuple[int, ...], closed: bool) -> None:
-    assert MARKS.is_closed(prompt) is closed
 
 
 @pytest.mark.parametrize(
@@ -204,19 +141,15 @@ def test_what_is_no_number_of_tokens_is_refused(value: object) -> None:
 @pytest.mark.parametrize(
     ("version", "device", "expected"),
     [
-        ("0.24.0", "cuda", V1),
-        ("0.29.0", "cpu", V1),
-        ("0.30.1", "cuda", V1),
-        ("0.31.0", "cuda", V2),
-        ("0.33.0+cu129", "cuda", V2),
-        ("0.32.0", "cpu", V1),
+        ("0.24.0", "cuda", V1), ("0.29.0", "cpu", V1), ("0.30.1", "cuda", V1), ("0.31.0", "cuda", V2),
+        ("0.33.0+cu129", "cuda", V2), ("0.32.0", "cpu", V1),
     ],
-)
+)  # fmt: skip
 def test_each_version_gets_its_runner(version: str, device: str, expected: object) -> None:
     assert runner(version, device) == expected
 
 
-@pytest.mark.parametrize("version", ["0.9.2", "0.34.0", "1.0.0"])
-def test_an_unknown_version_is_refused(version: str) -> None:
-    with pytest.raises(UserError, match=f"{version} .* 0.24 "):
-        runner(version, "cuda")
+def test_an_unknown_version_is_refused() -> None:
+    for version in ("0.9.2", "0.34.0", "1.0.0"):
+        with pytest.raises(UserError, match=f"{version} .* 0.24 "):
+            runner(version, "cuda")

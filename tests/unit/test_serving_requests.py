@@ -37,6 +37,7 @@ from tests.unit.test_serving_law import END, EOS, MARKERS, MARKS, OTHER_EOS, PRO
 
 LEVELS = {"low": Budget(8, 4), "high": Budget(64, 16)}
 FREE = ServeConfiguration(None, LEVELS)
+UNLIMITED = {"think_budget": "unlimited", "solution_budget": "unlimited", "mine": 1}
 DEFAULT = ServeConfiguration(Budget(16, 8), {})
 
 
@@ -44,31 +45,35 @@ def plan(kind: Any, body: dict[str, Any], config: ServeConfiguration) -> Plan:
     return plan_with(kind, body, config, MARKS)
 
 
-def test_a_level_becomes_its_budget() -> None:
-    planned = plan("chat", {"model": "m", "reasoning_effort": "low"}, FREE)
-    assert (planned.level, planned.budget, planned.room) == ("low", Budget(8, 4), 13)
-    assert planned.body == {"model": "m"}
-
-
-def test_a_request_that_says_nothing_gets_the_default_and_without_one_none() -> None:
-    assert plan("chat", {}, DEFAULT).budget == Budget(16, 8)
-    assert plan("chat", {}, DEFAULT).level == "default"
-    planned = plan("chat", {"max_tokens": 5}, FREE)
-    assert planned.level == "none"
-    assert planned.body == {"max_tokens": 5}
-
-
-def test_a_client_can_go_without_the_default() -> None:
-    asked = {"vllm_xargs": {"think_budget": "unlimited", "solution_budget": "unlimited", "mine": 1}}
-    planned = plan("completions", asked, DEFAULT)
-    assert (planned.level, planned.budget) == ("explicit", Budget(None, None))
-    assert planned.body["vllm_xargs"] == {"mine": 1}
-
-
-def test_the_clients_request_is_not_changed() -> None:
-    body = {"vllm_xargs": {"think_budget": 3}, "stop_token_ids": [9]}
-    assert plan("chat", body, FREE).body != body
-    assert body == {"vllm_xargs": {"think_budget": 3}, "stop_token_ids": [9]}
+@pytest.mark.parametrize(
+    ("kind", "body", "config", "level", "budget", "left"),
+    [
+        ("chat", {"model": "m", "reasoning_effort": "low"}, FREE, "low", Budget(8, 4), {"model": "m"}),
+        ("chat", {}, DEFAULT, "default", Budget(16, 8), {}),
+        ("chat", {"max_tokens": 5}, FREE, "none", Budget(None, None), {"max_tokens": 5}),
+        ("completions", {}, DEFAULT, "default", Budget(16, 8), {"max_tokens": 25}),  # Where vLLM would take 16.
+        (
+            "completions",
+            {"vllm_xargs": UNLIMITED},
+            DEFAULT,
+            "explicit",
+            Budget(None, None),
+            {"vllm_xargs": {"mine": 1}},
+        ),
+        *(
+            ("chat", {"vllm_xargs": null}, DEFAULT, "default", Budget(16, 8), {})
+            for null in (None, {}, {"think_budget": None}, {"think_budget": None, "solution_budget": None})
+        ),
+    ],
+)
+def test_a_request_has_the_budget_that_it_names_or_the_default_or_none(
+    kind: Any, body: dict[str, Any], config: ServeConfiguration, level: str, budget: Budget, left: dict[str, Any]
+) -> None:
+    given = copy(body)
+    planned = plan(kind, body, config)
+    assert (planned.level, planned.budget) == (level, budget)
+    assert {key: value for key, value in planned.body.items() if value is not None and value != {}} == left
+    assert body == given, "the client's request is not changed"
 
 
 @pytest.mark.parametrize(
@@ -113,11 +118,6 @@ def test_more_than_a_budget_can_take_needs_no_room_in_the_context(kind: Any, bod
     assert {key: value for key, value in planned.body.items() if key.startswith("max_")} == told
 
 
-def test_a_completion_has_room_for_its_budget() -> None:
-    """Where vLLM would take 16 tokens."""
-    assert plan("completions", {}, DEFAULT).body == {"max_tokens": 25}
-
-
 @pytest.mark.parametrize(
     ("kind", "body", "config", "sentence"),
     [
@@ -143,17 +143,12 @@ def test_a_budget_that_cannot_be_had_is_refused(
 @pytest.mark.parametrize(
     ("request_body", "sentence"),
     [
-        (b'{"max_tokens": 900, "z": NaN}', "line 1, column 26"),
-        (b'{"z": -Infinity}', "JSON"),
-        (b'{"user": "\\ud800"}', "surrogate"),
-        (b"\xef\xbb\xbf{}", "byte order mark"),
-        ("{}".encode("utf-16"), "UTF-8"),
-        (b"", "empty"),
-        (b'{"z": ' + 2000 * b"[" + 2000 * b"]" + b"}", "depth"),
-        (b"[1]", "list"),
-        (b"null", "null"),
+        (b'{"max_tokens": 900, "z": NaN}', "line 1, column 26"), (b'{"z": -Infinity}', "JSON"),
+        (b'{"user": "\\ud800"}', "surrogate"), (b"\xef\xbb\xbf{}", "byte order mark"),
+        ("{}".encode("utf-16"), "UTF-8"), (b"", "empty"), (b'{"z": ' + 2000 * b"[" + 2000 * b"]" + b"}", "depth"),
+        (b"[1]", "list"), (b"null", "null"),
     ],
-)
+)  # fmt: skip
 def test_what_json_does_not_know_is_refused(request_body: bytes, sentence: str) -> None:
     """vLLM's parser takes most of it."""
     with pytest.raises(Refused, match=sentence):
@@ -161,16 +156,6 @@ def test_what_json_does_not_know_is_refused(request_body: bytes, sentence: str) 
     assert plan("chat", parse(b'{"z": ' + 250 * b"[" + 250 * b"]" + b"}"), FREE).dump()
     with pytest.raises(Refused, match=" 250 "):
         plan("chat", parse(b'{"z": ' + 300 * b"[" + 300 * b"]" + b"}"), FREE).dump()
-
-
-def test_beams_that_are_dropped_cannot_be_counted() -> None:
-    assert not plan("chat", {"use_beam_search": True}, FREE).counted
-
-
-@pytest.mark.parametrize("asked", [None, {}, {"think_budget": None}, {"think_budget": None, "solution_budget": None}])
-def test_a_budget_that_is_null_is_not_given(asked: object) -> None:
-    planned = plan("chat", {"vllm_xargs": asked}, DEFAULT)
-    assert (planned.level, planned.budget) == ("default", Budget(16, 8))
 
 
 def lowered(body: dict[str, Any], left: int | None, kind: Any = "chat", **options: Any) -> Plan:
@@ -202,17 +187,15 @@ def test_load_takes_of_a_thought_and_never_adds_to_it(body: dict[str, Any], left
     asked = plan("chat", {key: value for key, value in body.items() if key != "elastic"}, FREE).budget
     assert str(planned.budget) == budget and planned.asked == asked
     assert planned.lowered == (planned.budget != asked) and "elastic" not in planned.body
-
-
-def test_a_header_keeps_a_budget_as_it_is() -> None:
-    planned = lowered({"reasoning_effort": "high"}, 10, fixed=True)
-    assert (planned.budget, planned.fixed) == (LEVELS["high"], True)
+    kept = lowered({"reasoning_effort": "high"}, 10, fixed=True)
+    assert (kept.budget, kept.fixed) == (LEVELS["high"], True), "a header keeps a budget as it is"
 
 
 def test_a_client_without_a_budget_may_fill_the_context_under_load_too() -> None:
     assert lowered({}, 10).room == 0
     assert lowered({"max_tokens": 50}, 10, "completions").room == 0
     assert lowered({}, 10, "completions").budget == Budget(None, None), "vLLM takes 16 tokens"
+    assert not plan("chat", {"use_beam_search": True}, FREE).counted, "beams that are dropped cannot be counted"
 
 
 @pytest.mark.parametrize("given", [{"fix": True}, True, {"fixed": "perhaps"}])
@@ -429,17 +412,24 @@ def test_an_engine_that_goes_on_beyond_a_budget_is_stopped_and_what_it_drew_is_c
     assert shown[0] == shown[1]
 
 
-def test_a_client_cannot_have_a_budget_looked_at_more_rarely() -> None:
-    engine = Engine([WORD], 1, "length")
-    count = Count(MARKERS, TOKENIZER, Plan("chat", {}, Budget(4, None), "explicit"))
+def drain(engine: Engine, count: Count, sampling: SamplingParams) -> None:
+    """Read what comes out of an engine that is watched."""
     watch(engine)
 
-    async def drain() -> None:
+    async def run() -> None:
         CURRENT.set(count)
-        async for _ in engine.generate({}, SamplingParams(Kind.DELTA, stream_interval=10**9), "1"):
+        async for _ in engine.generate({}, sampling, "1"):
             pass
 
-    asyncio.run(drain())
+    asyncio.run(run())
+
+
+def test_a_client_cannot_have_a_budget_looked_at_more_rarely() -> None:
+    engine, count = (
+        Engine([WORD], 1, "length"),
+        Count(MARKERS, TOKENIZER, Plan("chat", {}, Budget(4, None), "explicit")),
+    )
+    drain(engine, count, SamplingParams(Kind.DELTA, stream_interval=10**9))
     assert engine.asked[0].stream_interval == 64
 
 
@@ -470,11 +460,7 @@ def test_a_number_that_float32_holds_is_taken(value: float) -> None:
 @pytest.mark.parametrize("key", ["json", "structural_tag"])
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [
-        ('{"items": ' * 300 + "{}" + "}" * 300, "more than 250 levels"),
-        ("[" * 100_000, "not JSON"),
-        ("{", "not JSON"),
-    ],
+    [('{"items": ' * 300 + "{}" + "}" * 300, "more than 250 levels"), ("[" * 100_000, "not JSON"), ("{", "not JSON")],
 )
 def test_a_grammar_in_a_text_is_no_deeper_than_one_in_the_request(key: str, text: str, sentence: str) -> None:
     with pytest.raises(Refused, match=f"structured_outputs.{key} is {'nested ' if 'levels' in sentence else ''}"):
@@ -555,16 +541,8 @@ def test_what_goes_on_with_an_answer_is_content(key: str) -> None:
 
 def test_choices_of_several_prompts_are_numbered_as_openai_numbers_them() -> None:
     count = Count(MARKERS, TOKENIZER, Plan("completions", {}, Budget(None, None), "none"))
-
-    async def drain(engine: Engine) -> None:
-        CURRENT.set(count)
-        async for _ in engine.generate({}, SamplingParams(Kind.FINAL_ONLY, n=2), "1"):
-            pass
-
     for index in (0, 1):
-        engine = Engine([WORD] * (index + 1), 1, "length", index)
-        watch(engine)
-        asyncio.run(drain(engine))
+        drain(Engine([WORD] * (index + 1), 1, "length", index), count, SamplingParams(Kind.FINAL_ONLY, n=2))
     assert {index: tally.length for index, tally in count.tallies.items()} == {0: 1, 3: 2}
 
 
@@ -577,68 +555,41 @@ def whole_count(kind: Any = "chat") -> Count:
     return count
 
 
-TOLD = {
-    "budget": "2+3",
-    "level": "low",
-    "thought": "forced",
-    "thinking_tokens": 2,
-    "solution_tokens": 3,
-    "forced_tokens": 1,
-}
+TOLD = {"budget": "2+3", "level": "low", "thought": "forced"} | {
+    "thinking_tokens": 2, "solution_tokens": 3, "forced_tokens": 1,
+}  # fmt: skip
 
 
 def test_a_chat_is_told_of_its_budget() -> None:
-    document = {
-        "choices": [{"index": 0, "message": {"reasoning": "hm"}, "finish_reason": "tool_calls"}],
-        "usage": {"prompt_tokens": 4, "completion_tokens": 7, "total_tokens": 11},
-    }
+    choice = {"index": 0, "message": {"reasoning": "hm"}, "finish_reason": "tool_calls"}
+    document = {"choices": [choice], "usage": {"prompt_tokens": 4, "completion_tokens": 7, "total_tokens": 11}}
     Reply("chat", whole_count(), reasoning_content=True).edit(document)
-    assert document == {
-        # A call that was cut is not a whole one.
-        "choices": [
-            {
-                "index": 0,
-                "message": {"reasoning": "hm", "reasoning_content": "hm"},
-                "finish_reason": "length",
-                "elastic": TOLD,
-            }
-        ],
-        "usage": {
-            "prompt_tokens": 4,
-            "completion_tokens": 5,
-            "total_tokens": 9,
-            "completion_tokens_details": {"reasoning_tokens": 2, "forced_tokens": 1},
-        },
-    }
+    message = {"reasoning": "hm", "reasoning_content": "hm"}
+    # A call that was cut is not a whole one.
+    assert document["choices"] == [{"index": 0, "message": message, "finish_reason": "length", "elastic": TOLD}]
+    details = {"completion_tokens_details": {"reasoning_tokens": 2, "forced_tokens": 1}}
+    assert document["usage"] == {"prompt_tokens": 4, "completion_tokens": 5, "total_tokens": 9} | details
 
 
 def test_a_response_is_told_of_its_budget_whole_and_in_the_streams_last_event() -> None:
     usage = {"input_tokens": 4, "output_tokens": 7, "output_tokens_details": {"tool_output_tokens": 0}}
-    expected = {
-        "input_tokens": 4,
-        "output_tokens": 5,
-        "total_tokens": 9,
-        "output_tokens_details": {"tool_output_tokens": 0, "reasoning_tokens": 2, "forced_tokens": 1},
-    }
+    details = {"tool_output_tokens": 0, "reasoning_tokens": 2, "forced_tokens": 1}
+    expected = {"input_tokens": 4, "output_tokens": 5, "total_tokens": 9, "output_tokens_details": details}
     reply = Reply("responses", whole_count("responses"))
     document: dict[str, Any] = {"status": "incomplete", "usage": dict(usage)}
     event = {"type": "response.completed", "response": {"status": "incomplete", "usage": dict(usage)}}
-    reply.edit(document)
-    reply.edit(event)
+    for edited in (document, event):
+        reply.edit(edited)
     assert document == event["response"] == {"status": "incomplete", "usage": expected, "elastic": TOLD}
     assert reply.concerns(orjson.dumps(event)) and not reply.concerns(orjson.dumps({"type": "response.created"}))
 
 
 def test_a_message_is_told_of_its_budget_whole_and_in_the_streams_last_event() -> None:
-    reply = Reply("messages", whole_count("messages"))
-    document: dict[str, Any] = {"type": "message", "stop_reason": "tool_use", "usage": {"output_tokens": 7}}
-    event: dict[str, Any] = {
-        "type": "message_delta",
-        "delta": {"stop_reason": "tool_use"},
-        "usage": {"output_tokens": 7},
-    }
-    reply.edit(document)
-    reply.edit(event)
+    reply, usage = Reply("messages", whole_count("messages")), {"output_tokens": 7}
+    document: dict[str, Any] = {"type": "message", "stop_reason": "tool_use", "usage": dict(usage)}
+    event: dict[str, Any] = {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": dict(usage)}
+    for edited in (document, event):
+        reply.edit(edited)
     assert document == {"type": "message", "stop_reason": "max_tokens", "usage": {"output_tokens": 5}, "elastic": TOLD}
     assert event["delta"] == {"stop_reason": "max_tokens"} and event["elastic"] == TOLD
     assert reply.concerns(orjson.dumps(event)) and not reply.concerns(orjson.dumps({"type": "message_start"}))
@@ -703,13 +654,12 @@ def test_events_that_are_torn_apart_are_put_together(monkeypatch: pytest.MonkeyP
     assert app.asked == {"prompt": "x", "max_tokens": 25}
 
 
-def test_a_stream_that_begins_with_an_error_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_begins_with_an_error_is_a_refusal_and_errors_pass_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     error = b'{"error":{"message":"too long","code":400}}'
     app = App(start(b"text/event-stream"), body(b"data: " + error + b"\n\n", True), body(b"data: [DONE]\n\n"))
     assert call(app, "/v1/completions", {"stream": True}, monkeypatch)[:2] == (400, error)
-
-
-def test_errors_pass_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     app = App(start(b"application/json", 401), body(b"{}"))
     assert call(app, "/v1/chat/completions", {}, monkeypatch)[:2] == (401, b"{}")
 

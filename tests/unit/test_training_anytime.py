@@ -86,6 +86,9 @@ def test_by_hand() -> None:
     scores = np.array([[0.0, 1.0], [0.0, 0.0]])
     # Segment 0: R = 1/2 and 0, mean 1/4. Segment 1: R = 1/2 and 0, V1 = 0 for both, V2 = 1/4; half of each.
     assert cut_advantages(scores, [0.5, 0.5], ANYTIME).tolist() == [[0.25, 0.375], [-0.25, -0.125]]
+    # REO gives a whole thought one advantage, over its deviation.
+    reo = cut_advantages(scores, [0.5, 0.5], CREDITS["reo"])
+    assert reo == pytest.approx(np.array([[1, 1], [-1, -1]]) / np.sqrt(2), abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -115,11 +118,6 @@ def test_divided_advantages_do_not_depend_on_the_unit_of_rewards(
 def test_an_answer_is_compared_with_those_of_the_same_cut_of_the_same_thought() -> None:
     scores = np.array([[[1.0, 0.0], [1.0, 1.0]], [[0.0, 0.0], [0.0, 1.0]]])
     assert answer_advantages(scores).tolist() == [[[0.5, -0.5], [0.0, 0.0]], [[0.0, 0.0], [-0.5, 0.5]]]
-
-
-def test_reo_gives_a_whole_thought_one_advantage_over_its_deviation() -> None:
-    advantages = cut_advantages(np.array([[0.0, 1.0], [0.0, 0.0]]), [0.5, 0.5], CREDITS["reo"])
-    assert advantages == pytest.approx(np.array([[1, 1], [-1, -1]]) / np.sqrt(2), abs=1e-4)
 
 
 def bandit_step(logits: np.ndarray, rng: np.random.Generator, p: Sequence[float]) -> np.ndarray:
@@ -240,13 +238,10 @@ def test_answers_that_a_limit_ended_can_be_left_out() -> None:
 @pytest.mark.parametrize(
     ("weighting", "expected"),
     [
-        ("uniform", [1 / 3] * 3),
-        ("linear", [1 / 7, 2 / 7, 4 / 7]),
-        ("log-uniform", [0.25, 0.5, 0.25]),
-        ("width", [0.25, 0.25, 0.5]),
-        ((2, 1, 1), [0.5, 0.25, 0.25]),
+        ("uniform", [1 / 3] * 3), ("linear", [1 / 7, 2 / 7, 4 / 7]), ("log-uniform", [0.25, 0.5, 0.25]),
+        ("width", [0.25, 0.25, 0.5]), ((2, 1, 1), [0.5, 0.25, 0.25]),
     ],
-)
+)  # fmt: skip
 def test_weights_of_cuts(weighting: Any, expected: list[float]) -> None:
     assert shares(weighting, [256, 512, 1024]) == pytest.approx(expected)
     assert shares("log-uniform", [8]) == (1.0,)

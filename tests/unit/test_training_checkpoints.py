@@ -65,7 +65,11 @@ def test_a_run_may_end_at_a_number_of_generated_tokens_that_its_checkpoints_reme
     assert not checkpoints.is_finished(tmp_path, 20)
 
 
-def test_a_run_killed_while_saving_resumes_from_the_checkpoint_before(tmp_path: Path) -> None:
+def test_a_run_killed_while_saving_resumes_from_the_checkpoint_before_and_one_without_starts(tmp_path: Path) -> None:
+    (tmp_path / MARKER).write_text("10")
+    checkpoints.recover(tmp_path)
+    assert not (tmp_path / MARKER).exists()
+    checkpoints.require_resumed(tmp_path, 0)
     save(tmp_path, 10)
     with checkpoints.saving(tmp_path, 20) as temporary:
         write(temporary, 20)
@@ -85,13 +89,6 @@ def test_a_run_killed_before_the_marker_was_written_resumes_from_what_is_there(
         (tmp_path / MARKER).write_text(marker)
     checkpoints.recover(tmp_path)
     assert (tmp_path / MARKER).read_text() == "20"
-
-
-def test_a_run_without_checkpoints_starts(tmp_path: Path) -> None:
-    (tmp_path / MARKER).write_text("10")
-    checkpoints.recover(tmp_path)
-    assert not (tmp_path / MARKER).exists()
-    checkpoints.require_resumed(tmp_path, 0)
 
 
 def test_data_that_would_start_over_is_refused(tmp_path: Path) -> None:
@@ -168,7 +165,9 @@ def test_a_disk_that_is_found_full_when_it_is_flushed_is_one_sentence(
     save(out_dir, 20)  # Nothing is in its way.
 
 
-def test_an_export_is_complete_readable_and_replaces_the_old_one(tmp_path: Path) -> None:
+def test_an_export_is_complete_readable_and_replaces_the_old_one_and_there_is_none_without_weights(
+    tmp_path: Path,
+) -> None:
     output = tmp_path / "models" / "trained"
     for step in (1, 2):
         assert export(save(tmp_path / "out", step), output, tmp_path) == output
@@ -176,10 +175,7 @@ def test_an_export_is_complete_readable_and_replaces_the_old_one(tmp_path: Path)
     assert (output / "model.safetensors").stat().st_mode & 0o777 == 0o644
     # What verl writes there is not what the weights are.
     assert json.loads((output / "config.json").read_text()) == {"dtype": "float32", "vocab_size": 2}
-
-
-def test_a_checkpoint_without_weights_is_not_exported(tmp_path: Path) -> None:
-    checkpoint = save(tmp_path / "out", 1)
+    checkpoint = save(tmp_path / "other", 1)
     (checkpoint / "actor" / "huggingface" / "model.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match="hf_model"):
         export(checkpoint, tmp_path / "model", tmp_path)

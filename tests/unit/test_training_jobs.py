@@ -1,5 +1,6 @@
 """Following a training job without a cluster, and what it does at its beginning and its end without a training."""
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,10 +10,14 @@ import pytest
 from omegaconf import OmegaConf
 
 from elastic_core.errors import UserError
+from elastic_core.miniature.warm_start import BASE
+from elastic_core.models import files as model_files
 from elastic_core.system.retry import ProcessLost, is_transient
 from elastic_core.training import launch
 from elastic_core.training.grpo import main
-from elastic_core.training.launch import LOST, Deadlines, TrainingFailed, follow
+from elastic_core.training.launch import KEPT_MEMORY, LOST, Deadlines, TrainingFailed, follow
+from tasks.warm_start import Launch
+from tests.unit.test_prepared_model import checkpoint
 
 AWAY = "AWAY"
 
@@ -65,13 +70,6 @@ def test_a_job_s_id_is_found_by_its_configuration_and_guessed_by_nobody() -> Non
 LOG = ("starting\n(ElasticTaskRunner pid=7) step:1 - rollout/", "acc:0.5\nstep:2 - rollout/acc:0.75\nbye")
 
 
-def test_every_attempt_keeps_its_log(tmp_path: Path) -> None:
-    for words in ("first", "second", "third"):
-        follow(cluster(Client("RUNNING", "SUCCEEDED", log=(words,))), "job", log_file=tmp_path / "train.log")
-    kept = {file.name: file.read_text() for file in tmp_path.iterdir()}
-    assert kept == {"train.log": "third", "train.2.log": "second", "train.1.log": "first"}
-
-
 def test_steps_and_lines_are_passed_on_and_the_log_is_kept(tmp_path: Path) -> None:
     steps: list[int] = []
     lines: list[str] = []
@@ -83,11 +81,18 @@ def test_steps_and_lines_are_passed_on_and_the_log_is_kept(tmp_path: Path) -> No
     assert steps == [1, 2]
     assert lines[1].endswith("step:1 - rollout/acc:0.5")
     assert file.read_text() == "".join(LOG)
+    for words in ("second", "third"):  # Every attempt keeps its log.
+        follow(cluster(Client("RUNNING", "SUCCEEDED", log=(words,))), "job", log_file=file)
+    kept = {each.name: each.read_text() for each in file.parent.iterdir()}
+    assert kept == {"train.log": "third", "train.2.log": "second", "train.1.log": "".join(LOG)}
 
 
 def test_a_failed_job_raises_with_the_end_of_its_log(tmp_path: Path) -> None:
     with pytest.raises(TrainingFailed, match=r"train-1 .*FAILED: exit code 1\n(.*\n)*bye"):
         follow(cluster(Client("RUNNING", "FAILED", log=LOG)), "train-1", log_file=tmp_path / "log")
+    words = "Traceback\nerror: no room for the checkpoint of step 3\n"  # Its last ones, to the user, are the error.
+    with pytest.raises(UserError, match=r"^no room for the checkpoint of step 3$"):
+        follow(cluster(Client("RUNNING", "FAILED", log=(words,))), "job", log_file=tmp_path / "log")
 
 
 ASSERTION = ("Traceback (most recent call last):\nAssertionError: an embedding does not fit\n",)
@@ -157,12 +162,6 @@ def test_a_cancelled_flow_stops_its_job(tmp_path: Path, interruption: type[BaseE
     assert client.stopped
 
 
-def test_a_job_s_last_words_to_the_user_are_the_error(tmp_path: Path) -> None:
-    words = "Traceback\nerror: no room for the checkpoint of step 3\n"
-    with pytest.raises(UserError, match=r"^no room for the checkpoint of step 3$"):
-        follow(cluster(Client("RUNNING", "FAILED", log=(words,))), "job", log_file=tmp_path / "log")
-
-
 def configuration(tmp_path: Path) -> str:
     file = tmp_path / "verl.yaml"
     out_dir = tmp_path / "checkpoints"
@@ -197,3 +196,25 @@ def test_what_ended_a_training_is_its_last_line(
     with pytest.raises(raised, match=last):
         main.main(configuration(tmp_path))
     assert not last.startswith(f"^{LOST}") or str(error) in capsys.readouterr().err
+
+
+# A model's size decides how many threads it is trained with.
+
+
+def test_the_miniature_takes_one_thread_and_a_larger_model_every_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert model_files.num_parameters(BASE) == 763_008 and model_files.num_threads(BASE) == 1
+    small = checkpoint(tmp_path / "m")
+    monkeypatch.setattr(model_files, "ONE_THREAD", model_files.num_parameters(small) - 1)
+    assert model_files.num_threads(small) == len(os.sched_getaffinity(0))
+
+
+def test_the_trainer_is_told_its_threads_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert Launch(threads=2).environment()["OMP_NUM_THREADS"] == "2"
+    assert KEPT_MEMORY.items() <= Launch(threads=2).environment().items()
+    assert not KEPT_MEMORY.items() & Launch(threads=1).environment().items()
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert Launch(threads=2).environment()["OMP_NUM_THREADS"] == "3"
+    assert "OMP_NUM_THREADS" not in Launch(cpu=False, num_processes=8).environment()

@@ -119,34 +119,33 @@ def test_at_their_defaults_the_settings_are_no_part_of_a_training_s_key() -> Non
     assert names <= {name for each in given for name in GrpoParameters(**each).model_dump(mode="json")}
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"strategy": "vanilla"}, "strategy = vanilla, algorithm = grpo, expected separate, grpo"),
-        ({"algorithm": "anytime"}, "strategy = separate, algorithm = anytime, expected separate, grpo"),
-        ({"reuse_rollout_logprobs": True}, "expected reuse_rollout_logprobs = false"),
-    ],
-)
-def test_a_forced_end_without_effect_or_probability_is_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        GrpoParameters(train_on_forced_end=True, **settings)
+FORCED_END, PUBLISHED = {"train_on_forced_end": True}, {"as_published": True}
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("asked", "settings", "message"),
     [
-        ({"reuse_rollout_logprobs": True}, "expected reuse_rollout_logprobs = false"),
-        ({"strategy": "vanilla"}, "as_published is of one answer under separate budgets: strategy = vanilla"),
-        ({"algorithm": "anytime"}, "algorithm = anytime, expected separate, grpo"),
-        ({"mask_truncated_samples": True}, "as_published trains with mask_truncated_samples = False, found True"),
-        ({"reward": "finished"}, "reward = correctness, found finished"),
-        ({"loss_mode": "gspo"}, "loss_mode = vanilla, found gspo"),
-        ({"filter_groups": True}, "filter_groups = False, found True"),
-        ({"steps": 1}, "one step fewer than steps = 1; expected 2 or more"),
+        (FORCED_END, {"strategy": "vanilla"}, "strategy = vanilla, algorithm = grpo, expected separate, grpo"),
+        (FORCED_END, {"algorithm": "anytime"}, "strategy = separate, algorithm = anytime, expected separate, grpo"),
+        (FORCED_END, {"reuse_rollout_logprobs": True}, "expected reuse_rollout_logprobs = false"),
+        (PUBLISHED, {"reuse_rollout_logprobs": True}, "expected reuse_rollout_logprobs = false"),
+        (
+            PUBLISHED,
+            {"strategy": "vanilla"},
+            "as_published is of one answer under separate budgets: strategy = vanilla",
+        ),
+        (PUBLISHED, {"algorithm": "anytime"}, "algorithm = anytime, expected separate, grpo"),
+        (PUBLISHED, {"mask_truncated_samples": True}, "trains with mask_truncated_samples = False, found True"),
+        (PUBLISHED, {"reward": "finished"}, "reward = correctness, found finished"),
+        (PUBLISHED, {"loss_mode": "gspo"}, "loss_mode = vanilla, found gspo"),
+        (PUBLISHED, {"filter_groups": True}, "filter_groups = False, found True"),
+        (PUBLISHED, {"steps": 1}, "one step fewer than steps = 1; expected 2 or more"),
     ],
 )
-def test_what_the_published_script_has_not_is_refused_with_it(settings: dict[str, Any], message: str) -> None:
+def test_what_has_no_effect_or_is_not_the_published_scripts_is_refused(
+    asked: dict[str, bool], settings: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValidationError, match=message):
-        GrpoParameters(as_published=True, **settings)
+        GrpoParameters(**asked, **settings)
     unsaid = GrpoParameters(as_published=True, rollout_correction={}, norm_adv_by_std="group", one_pass=True)
     assert unsaid.rollout_correction is None

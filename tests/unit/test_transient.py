@@ -1,6 +1,8 @@
 """Work is done again after what is gone by itself, never after an error that would only come again."""
 
 import errno
+import time
+import unittest.mock
 
 import pytest
 import ray.exceptions
@@ -12,7 +14,7 @@ from ray.exceptions import ActorDiedError, RayActorError, RayTaskError
 
 from elastic_core.engines.base import EngineLost, RequestFailed
 from elastic_core.errors import UserError
-from elastic_core.system.retry import ProcessLost, is_transient
+from elastic_core.system.retry import ProcessLost, is_transient, wait_until
 from tasks.records.stage_directory import worth_retrying
 
 
@@ -73,3 +75,19 @@ def test_what_would_fail_again_is_not_tried_again(error: Exception) -> None:
 def test_what_was_lost_is_tried_again(error: Exception) -> None:
     assert is_transient(error)
     assert worth_retrying(None, None, Failed(data=error))
+
+
+# `wait_until`: one way to wait for what can only be looked at.
+
+
+def test_it_looks_until_the_condition_is_true_or_raises_or_time_is_over() -> None:
+    looks = iter([False, False, True])
+    assert wait_until(lambda: next(looks), every=0.01)
+    assert next(looks, None) is None
+    assert wait_until(lambda: True, 0) and not wait_until(lambda: False, 0), "once, where there is no time"
+    seen, started = [], time.monotonic()
+    assert not wait_until(lambda: bool(seen.append(1)), 0.2, every=0.05)
+    assert time.monotonic() - started >= 0.2 and len(seen) > 1
+    for error in (ValueError, KeyboardInterrupt):
+        with pytest.raises(error):
+            wait_until(unittest.mock.Mock(side_effect=error))

@@ -63,17 +63,16 @@ def clean(entry: Dataset) -> pl.DataFrame:
     return pl.concat(clean_batches(entry, file_batches(entry, [entry.source.directory / entry.files[0].path])))
 
 
-def test_a_file_of_ones_own_is_copied_and_a_data_set(mine: user_dataset.UserDataset, runs: Path) -> None:
+def test_a_file_of_ones_own_is_copied_and_a_data_set_whose_prompts_are_shown(
+    mine: user_dataset.UserDataset, runs: Path
+) -> None:
+    said = record(mine, leave_out=False, tokenizer=BASE)
+    assert "<bos><|user|>1+1=? " in said and "<|assistant|><think>" in said, "as the model reads them"
     said, entry = added(mine, runs)
     Path(mine.file).unlink()
     assert clean(entry).select("id", "question", "truth").rows() == [("0", "1+1=?", "2"), ("1", "2+2=?", "4")]
     assert entry.files[0].sha256 == mine.sha256
     assert "prompt: 1+1=? " in said and "\\boxed{}.\ntruth: 2" in said and "mine: 2 rows" in said
-
-
-def test_its_prompts_are_shown_as_the_model_reads_them(mine: user_dataset.UserDataset) -> None:
-    said = record(mine, leave_out=False, tokenizer=BASE)
-    assert "<bos><|user|>1+1=? " in said and "<|assistant|><think>" in said
 
 
 BOM = b"\xef\xbb\xbf"
@@ -100,6 +99,7 @@ def parquet(answers: list[Any], kind: Any = None, questions: list[Any] | None = 
     return sink.getvalue().to_pybytes()
 
 
+ALL_OF_TWO = '{"answers":["2","3"],"match":"all"}'
 READ: dict[str, tuple[str, bytes, list[str]]] = {
     # Encoding
     "a byte order mark in JSONL": ("my.jsonl", BOM + lines("5", "6"), ["5", "6"]),
@@ -133,6 +133,7 @@ READ: dict[str, tuple[str, bytes, list[str]]] = {
     "mathematics with quotes and angles": ("my.jsonl", lines("f'(x)", "<1,2>", "y''"), ["f'(x)", "<1,2>", "y''"]),
     "bytes that are text": ("my.parquet", parquet([b"5"]), ["5"]),
     "several accepted answers": ("my.jsonl", lines('{"answers":["1/2","0.5"]}'), ['{"answers":["1/2","0.5"]}']),
+    "several wanted answers": ("my.jsonl", lines(ALL_OF_TWO), [ALL_OF_TWO]),
     "an emoji in escapes": ("my.jsonl", lines(r"\text{\U0001f600}"), [r"\text{\U0001f600}"]),
 }
 
@@ -251,31 +252,14 @@ def test_a_compressed_file_that_unpacks_to_too_much_is_refused(
             added(entry, runs)
 
 
-def test_verls_own_files_are_refused_by_their_column(tmp_path: Path, runs: Path) -> None:
-    rows = [{"prompt": [{"role": "user", "content": "0?"}], "reward_model": {"style": "rule", "ground_truth": "5"}}]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "my.parquet")
-    entry = user_dataset.UserDataset("mine", *user_dataset.describe(tmp_path / "my.parquet"), "prompt", "reward_model")
-    with pytest.raises(UserError, match=r"my\.parquet: reward_model: a column of struct<.*; expected text or numbers"):
-        added(entry, runs)
-
-
-def test_a_row_whose_answer_is_none_can_be_left_out(tmp_path: Path, runs: Path) -> None:
-    said, recorded = added(described(tmp_path, ["5", "nan", '{"answers":[5]}']), runs, leave_out=True)
-    assert "1 rows" in said and "2 left out (line 2 'nan' (" in said
-    assert clean(recorded)["truth"].to_list() == ["5"]
-
-
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"question": "question"}, "--question question: .* problem, solution"),
-        ({"id": "name"}, "--id name: "),
-        ({"name": "../mine"}, "lower-case letters"),
-        ({"name": "amc"}, '"amc".*--name'),
-        ({"prompt": "boxed"}, "boxed"),
-        ({"form": "conversations", "split": "train"}, "rationale"),
+        ({"question": "question"}, "--question question: .* problem, solution"), ({"id": "name"}, "--id name: "),
+        ({"name": "../mine"}, "lower-case letters"), ({"name": "amc"}, '"amc".*--name'),
+        ({"prompt": "boxed"}, "boxed"), ({"form": "conversations", "split": "train"}, "rationale"),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_fit_ones_own_file_is_said(
     mine: user_dataset.UserDataset, runs: Path, changes: dict[str, Any], reason: str
 ) -> None:
@@ -344,11 +328,6 @@ def test_an_answer_that_nobody_could_give_is_refused_by_line(tmp_path: Path, run
     assert clean(recorded).select("question", "truth").rows() == [("0?", "5"), ("2?", "6")]
     with pytest.raises(UserError):
         added(described(tmp_path, ["}{"], name="none"), runs, leave_out=True)
-
-
-def test_an_encoded_truth_is_graded_as_what_it_says(tmp_path: Path, runs: Path) -> None:
-    answers = ['{"answers":["2","3"],"match":"all"}', '{"answers":["1/2","0.5"]}']
-    assert "2 rows" in added(described(tmp_path, answers), runs)[0]
 
 
 def test_another_choice_is_another_data_set(tmp_path: Path, runs: Path) -> None:

@@ -1,7 +1,0 @@
-"""Closes every descriptor."""
-
-import os
-
-
-def attack(x):
-    os.closerange(0, 4096)

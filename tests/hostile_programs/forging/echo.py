@@ -1,7 +1,0 @@
-"""Prints its input."""
-
-import sys
-
-
-def attack(x):
-    return sys.stdin.read()

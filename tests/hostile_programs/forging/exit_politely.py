@@ -1,5 +1,0 @@
-"""Exits with success by an exception."""
-
-
-def attack(x):
-    raise SystemExit(0)

@@ -1,5 +1,0 @@
-"""Returns nothing."""
-
-
-def attack(x):
-    return None

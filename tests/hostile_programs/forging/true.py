@@ -1,5 +1,0 @@
-"""Returns true."""
-
-
-def attack(x):
-    return True

@@ -1,5 +1,0 @@
-"""Climbs out of its folder."""
-
-
-def attack(x):
-    return open("../" * 40 + "@CANARY@/secret").read()

@@ -1,7 +1,0 @@
-"""Reads the harness for tests."""
-
-import glob
-
-
-def attack(x):
-    return "".join(open(path).read() for path in glob.glob("/opt/harness/*"))

@@ -1,7 +1,0 @@
-"""Aborts and hopes for a core dump."""
-
-import os
-
-
-def attack(x):
-    os.abort()

@@ -1,5 +1,0 @@
-"""Recurses without end."""
-
-
-def attack(x):
-    return attack(x)

@@ -1,8 +1,0 @@
-"""Forks without end."""
-
-import os
-
-
-def attack(x):
-    while True:
-        os.fork()

@@ -1,6 +1,0 @@
-"""Never ends."""
-
-
-def attack(x):
-    while True:
-        pass

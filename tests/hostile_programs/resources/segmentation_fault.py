@@ -1,7 +1,0 @@
-"""Reads address zero."""
-
-import ctypes
-
-
-def attack(x):
-    ctypes.string_at(0)
