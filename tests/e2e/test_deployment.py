@@ -1,11 +1,7 @@
 """Deployments: what the server and the worker of `elastic up` make of them, on the smoke preset."""
 
 import shutil
-import socket
-import subprocess
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,11 +10,12 @@ import httpx
 import polars as pl
 import pytest
 
+from elastic_core.system.network import free_ports
 from elastic_core.system.ray_cluster import local_cluster, prepare_process
 from elastic_core.trajectory import KEY
-from flows.runtime.environment import read_variables
 from tests.e2e.conftest import read_table
-from tests.elastic_command import ELASTIC, environment
+from tests.elastic_up import clean_environment, clients, lines_until, prefect_client, start, wait_for
+from tests.exactness import recorded
 
 pytestmark = pytest.mark.slow
 
@@ -65,43 +62,17 @@ class Server(NamedTuple):
         for name, value in self.variables.items():
             monkeypatch.setenv(name, value)
         client = MlflowClient(self.variables["MLFLOW_TRACKING_URI"])
-        experiment = client.get_experiment_by_name("smoke")
-        assert experiment
-        return {run.data.tags["elastic.label"]: run for run in client.search_runs([experiment.experiment_id])}
-
-
-def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, f"waited {seconds} s for {what}"
-        time.sleep(1)
+        return {run.data.tags["elastic.label"]: run for run in recorded(client)}
 
 
 @pytest.fixture(scope="module")
 def server(runs_with_models: Path) -> Iterator[Server]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        prefect, mlflow = (each.getsockname()[1] for each in sockets)
     prepare_process()  # The worker and a test's own cluster share Ray's token.
-    clean = {k: v for k, v in environment(runs_with_models).items() if not k.startswith(("PREFECT", "MLFLOW"))}
-    process = subprocess.Popen(
-        [ELASTIC, "up", "--prefect-port", str(prefect), "--mlflow-port", str(mlflow)],
-        cwd=REPOSITORY,
-        env={**clean, "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    process = start(REPOSITORY, clean_environment() | {"ELASTIC_RUNS": str(runs_with_models)}, *free_ports(2))
     try:
-        assert process.stdout is not None
-        assert any("Ctrl-C" in line for line in process.stdout), "elastic up ended before it was ready"
-        variables = read_variables(runs_with_models / "services" / "client.env")
-        user, password = variables["PREFECT_API_AUTH_STRING"].split(":")
-        url = variables["PREFECT_API_URL"]
-        with httpx.Client(base_url=url, auth=(user, password), trust_env=False, timeout=600) as client:
-            yield Server(client, variables)
+        lines_until(process, "Ctrl-C")
+        with prefect_client(runs_with_models) as client:
+            yield Server(client, clients(runs_with_models))
     finally:
         process.terminate()
         process.wait(600)
@@ -116,9 +87,9 @@ def test_a_deployment_run_produces_the_same_table(
     ours, theirs = (frame.select(columns).sort(KEY) for frame in (read_table(runs_with_models), table))
     assert ours.equals(theirs)
     assert (runs_with_models / "smoke" / "report" / "summary.json").exists()
-    recorded = server.mlflow_runs(monkeypatch)
-    assert all(run.info.status == "FINISHED" for run in recorded.values())
-    assert {label.split("/")[1] for label in recorded} >= {"pipeline", "sweep", "report"}
+    found = server.mlflow_runs(monkeypatch)
+    assert all(run.info.status == "FINISHED" for run in found.values())
+    assert {label.split("/")[1] for label in found} >= {"pipeline", "sweep", "report"}
 
 
 def test_two_sweeps_of_one_table_queue(server: Server, runs_with_models: Path) -> None:
@@ -188,10 +159,8 @@ def test_a_scheduled_night_measures_base_and_appears_in_mlflow(server: Server, m
     assert "auto-scheduled" in run["tags"]
     state = server.finish(run["id"])
     assert state["type"] == "COMPLETED", state["message"]
-    recorded = server.mlflow_runs(monkeypatch)
-    (history,) = [
-        run for label, run in recorded.items() if label.startswith("smoke/nightly/") and label.endswith("/base")
-    ]
+    found = server.mlflow_runs(monkeypatch)
+    (history,) = [run for label, run in found.items() if label.startswith("smoke/nightly/") and label.endswith("/base")]
     assert "accuracy/miniature-easy/separate/48-32" in history.data.metrics
-    nights = {recorded[label].data.tags["mlflow.parentRunId"] for label in recorded if label.startswith("smoke/sweep/")}
+    nights = {found[label].data.tags["mlflow.parentRunId"] for label in found if label.startswith("smoke/sweep/")}
     assert history.data.tags["mlflow.parentRunId"] in nights

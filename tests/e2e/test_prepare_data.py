@@ -55,7 +55,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow  # tests/unit/test_data_*.py read the same files.
 @needs_upstream
-def test_everything_in_the_mirror_is_built_and_recorded(whole: Path) -> None:
+def test_everything_in_the_mirror_is_built_once_and_recorded(whole: Path) -> None:
     manifest = json.loads((whole / "manifest.json").read_text())
     assert {name: manifest["datasets"][name]["rows"] for name in README_ROWS} == README_ROWS
     for name, entry in manifest["datasets"].items():
@@ -65,19 +65,9 @@ def test_everything_in_the_mirror_is_built_and_recorded(whole: Path) -> None:
 
     recorded = datasets_in_mlflow(whole.parents[2])
     assert recorded == {name: entry["sha256"][:36] for name, entry in manifest["datasets"].items()}
-
-
-@pytest.mark.slow
-@needs_upstream
-def test_what_is_built_is_not_built_again(whole: Path) -> None:
-    again = elastic_here(*COMMAND, runs=whole.parents[2])
-    assert again.stdout == f"prepare-data: done before, nothing to do: {whole}\n"
-
-
-@pytest.mark.slow
-@needs_upstream
-def test_another_choice_of_data_sets_builds_none_again(whole: Path) -> None:
     runs = whole.parents[2]
+    again = elastic_here(*COMMAND, runs=runs)
+    assert again.stdout == f"prepare-data: done before, nothing to do: {whole}\n"
     built = {file: file.stat().st_mtime_ns for file in runs.glob("sets/*/*.parquet")}
     fewer = elastic("run", "prepare-data", "--set", "data.datasets=[]", runs=runs)
     assert fewer.returncode == 0 and directory(fewer.stdout) != whole, fewer.stdout

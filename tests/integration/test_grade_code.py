@@ -62,35 +62,6 @@ CODEFORCES = {
         "r * r - 1",
         "r * r",
     ),
-    88: (
-        """
-        import sys
-        for x in sys.stdin.read().split()[1:]:
-            ok = x[0] == "1" and x[-1] != "9" and "0" not in x[1:-1]
-            print("YES" if ok else "NO")
-        """,
-        '"9"',
-        '"0"',
-    ),
-    96: (
-        """
-        for _ in range(int(input())):
-            a, b = input().split()
-            print(b[0] + a[1:], a[0] + b[1:])
-        """,
-        "a[0]",
-        "b[0]",
-    ),
-    123: (
-        """
-        for _ in range(int(input())):
-            n, k = map(int, input().split())
-            print(-(-(n - 1) // (k - 1)))
-        """,
-        "-(-(n - 1) // (k - 1))",
-        "(n - 1) // (k - 1)",
-    ),
-    199: ("for _ in range(int(input())): print(sum(map(int, input())))", "sum", "max"),
     203: (
         """
         def steps(n):
@@ -105,15 +76,6 @@ CODEFORCES = {
         """,
         "steps(l) +",
         "",
-    ),
-    221: (
-        """
-        for _ in range(int(input())):
-            n, m, k = map(int, input().split())
-            print(min(n, k) * min(m, k))
-        """,
-        "min(m, k)",
-        "m",
     ),
     280: (
         """

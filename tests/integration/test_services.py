@@ -190,19 +190,6 @@ def test_ctrl_c_leaves_nothing(services: Services) -> None:
             assert probe.connect_ex(("127.0.0.1", port))
 
 
-def test_a_taken_port_is_one_sentence(project: Path, environment: dict[str, str]) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        process = start(project, environment, port, free_ports(1)[0])
-        output, _ = process.communicate(timeout=600)
-    assert process.returncode == 2
-    assert output.startswith(f"error: prefect cannot listen on 127.0.0.1 port {port} ")
-    assert f"process {os.getpid()}" in output and "--prefect-port" in output
-    assert output.count("\n") == 1
-
-
 @pytest.mark.slow
 def test_kill_9_leaves_nothing_either(project: Path, environment: dict[str, str]) -> None:
     environment |= {"PREFECT_API_URL": "http://127.0.0.1:9/api"}  # Only MLflow is started; deploying then fails late.
