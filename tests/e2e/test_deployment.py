@@ -14,7 +14,18 @@ from elastic_core.system.network import free_ports
 from elastic_core.system.ray_cluster import local_cluster, prepare_process
 from elastic_core.trajectory import KEY
 from tests.e2e.conftest import read_table
-from tests.elastic_up import clean_environment, clients, lines_until, prefect_client, start, wait_for
+from tests.elastic_up import (
+    FINAL,
+    begin,
+    clean_environment,
+    clients,
+    ended,
+    lines_until,
+    prefect_client,
+    start,
+    state,
+    wait_for,
+)
 from tests.exactness import recorded
 
 pytestmark = pytest.mark.slow
@@ -22,7 +33,6 @@ pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).parents[2]
 NIGHTLY, SWEEP = "nightly/embedded", "sweep/evaluate-l1-max-1.5b"
 """Deployments; each takes any preset."""
-FINISHED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
 @pytest.fixture(scope="module")
@@ -40,20 +50,6 @@ class Server(NamedTuple):
     api: httpx.Client
     variables: dict[str, str]
     """Of client.env."""
-
-    def start(self, deployment: str, **parameters: Any) -> str:
-        """Id of a new flow run."""
-        found = self.api.get(f"/deployments/name/{deployment}").json()
-        created = self.api.post(f"/deployments/{found['id']}/create_flow_run", json={"parameters": parameters})
-        return created.json()["id"]
-
-    def state(self, run: str) -> dict[str, Any]:
-        return self.api.get(f"/flow_runs/{run}").json()["state"]
-
-    def finish(self, run: str, seconds: float = 900) -> dict[str, Any]:
-        """The state that the run ends in."""
-        wait_for(lambda: self.state(run)["type"] in FINISHED, seconds, f"end of the run, {self.state(run)['name']}")
-        return self.state(run)
 
     def mlflow_runs(self, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         """The runs that MLflow has of the smoke preset, by label."""
@@ -81,8 +77,8 @@ def server(runs_with_models: Path) -> Iterator[Server]:
 def test_a_deployment_run_produces_the_same_table(
     server: Server, runs_with_models: Path, table: pl.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state = server.finish(server.start("pipeline/smoke"))
-    assert state["type"] == "COMPLETED", state["message"]
+    end = ended(server.api, begin(server.api, "pipeline/smoke"), 900)
+    assert end["type"] == "COMPLETED", end["message"]
     columns = [*KEY, "response_ids", "forced", "score"]
     ours, theirs = (frame.select(columns).sort(KEY) for frame in (read_table(runs_with_models), table))
     assert ours.equals(theirs)
@@ -94,14 +90,13 @@ def test_a_deployment_run_produces_the_same_table(
 
 def test_two_sweeps_of_one_table_queue(server: Server, runs_with_models: Path) -> None:
     parameters = {"preset": "smoke", "overrides": {"sweep.samples": 4}}
-    both = [server.start(SWEEP, **parameters) for _ in range(2)]
-    waited = []
-    wait_for(
-        lambda: waited.extend(run for run in both if server.state(run)["name"] == "AwaitingConcurrencySlot") or waited,
-        600,
-        "one of two runs to queue",
-    )
-    assert [server.finish(run)["type"] for run in both] == ["COMPLETED"] * 2
+    both = [begin(server.api, SWEEP, parameters=parameters) for _ in range(2)]
+
+    def queued() -> list[str]:
+        return [run for run in both if state(server.api, run)["name"] == "AwaitingConcurrencySlot"]
+
+    wait_for(queued, 600, "one of two runs to queue")
+    assert [ended(server.api, run, 900)["type"] for run in both] == ["COMPLETED"] * 2
     table = read_table(runs_with_models)
     assert table.height == table.n_unique(KEY)
     assert set(table["sample"]) == {0, 1, 2, 3}
@@ -111,11 +106,12 @@ def test_cancelling_stops_the_ray_job(server: Server, runs_with_models: Path) ->
     with local_cluster() as cluster:
         joined = {"ray.address": cluster.gcs, "ray.dashboard": cluster.dashboard}
         before = set(runs_with_models.glob("smoke/train/*"))
-        run = server.start("pipeline/smoke", preset="smoke", overrides={"train.steps": 1000, **joined})
+        parameters = {"preset": "smoke", "overrides": {"train.steps": 1000, **joined}}
+        run = begin(server.api, "pipeline/smoke", parameters=parameters)
 
         def is_training() -> bool:
-            state = server.state(run)
-            assert state["type"] not in FINISHED, state["message"]
+            now = state(server.api, run)
+            assert now["type"] not in FINAL, now["message"]
             logs = [stage / "train.log" for stage in set(runs_with_models.glob("smoke/train/*")) - before]
             return any("step:1 - " in log.read_text() for log in logs if log.exists())
 
@@ -123,7 +119,7 @@ def test_cancelling_stops_the_ray_job(server: Server, runs_with_models: Path) ->
         jobs = [job.submission_id for job in cluster.client().list_jobs() if job.status == "RUNNING"]
         cancelling = {"type": "CANCELLING", "name": "Cancelling"}
         assert server.api.post(f"/flow_runs/{run}/set_state", json={"state": cancelling}).status_code == 201
-        assert server.finish(run, 300)["type"] == "CANCELLED"
+        assert ended(server.api, run, 300)["type"] == "CANCELLED"
         (job,) = [job for job in jobs if job]
         wait_for(lambda: cluster.client().get_job_status(job) == "STOPPED", 600, "the job to stop")
 
@@ -147,18 +143,16 @@ def test_a_scheduled_night_measures_base_and_appears_in_mlflow(server: Server, m
 
     def started() -> list[dict[str, Any]]:
         deployment = {"id": {"any_": [nightly]}}
-        state = {"type": {"any_": ["RUNNING", *FINISHED]}}
-        return server.api.post(
-            "/flow_runs/filter", json={"deployments": deployment, "flow_runs": {"state": state}}
-        ).json()
+        begun = {"deployments": deployment, "flow_runs": {"state": {"type": {"any_": ["RUNNING", *FINAL]}}}}
+        return server.api.post("/flow_runs/filter", json=begun).json()
 
     wait_for(started, 600, "a run of the schedule")
     # Those already due go with it.
     server.api.delete(f"/deployments/{nightly}/schedules/{added.json()[0]['id']}")
     (run,) = started()
     assert "auto-scheduled" in run["tags"]
-    state = server.finish(run["id"])
-    assert state["type"] == "COMPLETED", state["message"]
+    end = ended(server.api, run["id"], 900)
+    assert end["type"] == "COMPLETED", end["message"]
     found = server.mlflow_runs(monkeypatch)
     (history,) = [run for label, run in found.items() if label.startswith("smoke/nightly/") and label.endswith("/base")]
     assert "accuracy/miniature-easy/separate/48-32" in history.data.metrics

@@ -26,8 +26,10 @@ from tests.command_lines import command_lines
 from tests.documents import page
 from tests.elastic_up import (
     Services,
+    begin,
     clean_environment,
     clients,
+    ended,
     lines_until,
     prefect_client,
     start,
@@ -79,15 +81,8 @@ def test_a_deployment_runs_where_its_project_is_and_records_beside_it(services: 
     assert httpx.get(f"{mlflow}/health", trust_env=False).status_code == 200
 
     with prefect_client(services.project / "runs") as api:
-        deployment = api.get("/deployments/name/touch/small").json()
-        assert deployment["work_pool_name"] == "elastic"
-        run = api.post(f"/deployments/{deployment['id']}/create_flow_run", json={}).json()
-        wait_for(
-            lambda: api.get(f"/flow_runs/{run['id']}").json()["state_type"] in ("COMPLETED", "FAILED", "CRASHED"),
-            600,
-            "finished flow run",
-        )
-        assert api.get(f"/flow_runs/{run['id']}").json()["state_type"] == "COMPLETED"
+        assert api.get("/deployments/name/touch/small").json()["work_pool_name"] == "elastic"
+        assert ended(api, begin(api, "touch/small"))["type"] == "COMPLETED"
     # In the project's directory, with the tracking server that was started beside it.
     assert (services.project / "touched").read_text() == mlflow
 
@@ -147,12 +142,7 @@ def test_the_worker_runs_what_prefect_yaml_names_whatever_the_server_says(servic
             assert api.patch(f"/deployments/{known['id']}", json=fields).status_code == 204
 
         def finished(deployment: str, **more: Any) -> dict[str, Any]:
-            created = api.post(f"/deployments/{deployment}/create_flow_run", json=more)
-            assert created.status_code == 201, created.text
-            path = f"/flow_runs/{created.json()['id']}"
-            final = ("COMPLETED", "FAILED", "CRASHED")
-            wait_for(lambda: api.get(path).json()["state_type"] in final, 600, "finished flow run")
-            return dict(api.get(path).json()["state"])
+            return ended(api, begin(api, deployment, **more))
 
         made = api.post("/deployments/", json={**body, "name": "foreign", "job_variables": variables})
         assert made.status_code in (200, 201), made.text

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 import elastic_core
 from elastic_core.training.algorithms import shares
-from elastic_core.training.grpo.parameters import DEADLINES, DEFAULT_ANSWERS, GrpoParameters
+from elastic_core.training.grpo.parameters import DEADLINES, GrpoParameters
 from elastic_core.training.sft import compose_config
 from elastic_core.training.sft_parameters import SftParameters, WarmStart
 from flows import presets
@@ -58,7 +58,7 @@ OF_GRPO: dict[str, Callable[[GrpoParameters], Any]] = {
     "elastic.cuts.credit": if_cut(lambda p: asdict(p.credited)),
     "elastic.cuts.at": if_cut(lambda p: list(p.cuts_at)),
     "elastic.cuts.weights": if_cut(lambda p: list(shares(p.cut_weighting, p.cuts_at))),
-    "elastic.cuts.answers": if_cut(lambda p: p.answers or DEFAULT_ANSWERS),
+    "elastic.cuts.answers": if_cut(lambda p: p.answers or 4),
     "elastic.cuts.thoughts": if_cut(lambda p: p.group_size),
     "elastic.filter_groups": lambda p: p.max_num_gen_batches if p.filter_groups else None,
     "elastic.l1": lambda p: p.l1 and p.l1.model_dump(),
