@@ -14,7 +14,7 @@ from elastic_core.errors import UserError
 from elastic_core.sweep.store import TrajectoryStore
 from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import CELL, KEY, SCHEMA
-from tests.e2e.conftest import WatchedRun, read_table
+from tests.e2e.conftest import WatchedRun
 from tests.elastic_command import elastic_here
 from tests.exactness import broken_rules, recorded
 from tests.gpu.check import measured
@@ -113,15 +113,6 @@ def test_running_it_again_does_nothing_and_says_so(table: pl.DataFrame, runs: Pa
         (line,) = again.stdout.splitlines()
         assert line.startswith("pipeline: done before, nothing to do: /") and line.endswith("/report.html")
     assert {file: file.stat().st_mtime_ns for file in runs.glob("smoke/**/*") if file.is_file()} == before
-
-
-def test_grading_the_table_again_changes_nothing(table: pl.DataFrame, runs: Path) -> None:
-    (directory,) = runs.glob("smoke/sweep/*/table")
-    result = elastic_here("regrade", str(directory), runs=runs)
-    assert result.returncode == 0, result.stdout[-3000:]
-    assert f"{table.height} rows graded, 0 changed" in result.stdout
-    key = list(KEY)
-    assert read_table(runs).sort(key).equals(table.sort(key))
 
 
 def test_the_sweep_says_on_the_models_card_what_it_measured(

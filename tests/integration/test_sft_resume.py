@@ -85,7 +85,11 @@ def on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VERL_PLATFORM", "cpu")
 
 
-@pytest.mark.parametrize(("batch_size", "total_steps"), [(2, 4), (4, 2)], ids=["two batches", "one batch an epoch"])
+@pytest.mark.parametrize(
+    ("batch_size", "total_steps"),
+    [(2, 4), pytest.param(4, 2, marks=pytest.mark.slow)],
+    ids=["two batches", "one batch an epoch"],
+)
 def test_kills_after_all_checkpoints_of_two_epochs_leave_no_trace_in_the_weights(
     batch_size: int, total_steps: int, rows: Path, tmp_path: Path
 ) -> None:

@@ -50,14 +50,11 @@ def test_one_pass_gives_rollouts_to_an_engine_that_closes_thoughts(tmp_path: Pat
         GrpoParameters(one_pass=True, strategy="vanilla")
 
 
-def test_the_miniature_trains_in_float32_without_reference_or_sleep_mode(tmp_path: Path) -> None:
+def test_the_miniature_trains_without_sleep_mode_or_chunked_prefill(tmp_path: Path) -> None:
     config = composed(tmp_path, **MINIATURE)
-    actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
-    assert not actor.use_kl_loss
-    assert actor.fsdp_config.mixed_precision.param_dtype == "fp32" and rollout.dtype == "float32"
+    rollout = config.actor_rollout_ref.rollout
     assert not rollout.enable_chunked_prefill and not rollout.enable_sleep_mode
-    assert config.trainer.device == "cpu" and config.trainer.logger == ["console", "mlflow"]
-    assert config.trainer.test_freq == -1
+    assert config.trainer.logger == ["console", "mlflow"]
 
 
 @pytest.mark.parametrize(("vocabulary", "megabytes"), [(70, 32), (32768, 32), (151936, 38), (151937, 38), (160000, 40)])
