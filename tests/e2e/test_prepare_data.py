@@ -94,47 +94,6 @@ def test_a_kill_in_the_middle_loses_nothing(whole: Path, tmp_path: Path) -> None
     assert finished and all(file.stat().st_mtime_ns == before for file, before in finished.items())
 
 
-@pytest.mark.slow
-@needs_upstream
-def test_a_broken_file_is_one_sentence_and_nothing_is_built(tmp_path: Path) -> None:
-    file = tmp_path / "mirror/agentica-project/rllm/rllm/data/test/math/amc.json"
-    file.parent.mkdir(parents=True)
-    file.write_text((UPSTREAM / "agentica-project/rllm/rllm/data/test/math/amc.json").read_text()[:-1])
-    result = elastic("run", "prepare-data", "--mirror", str(tmp_path / "mirror"), runs=tmp_path / "runs")
-    assert result.returncode == 2
-    (error,) = (line for line in result.stdout.splitlines() if line.startswith("error: "))
-    assert (
-        "amc" in error
-        and str(file) in error
-        and "2666a217cb566efb77ebfce61841d5d8855d4b4be89633b29df3a43dcfd942dd" in error
-    )
-    assert "Traceback" not in result.stdout
-    assert not list((tmp_path / "runs").glob("embedded/data/*/*.parquet"))
-
-
-@pytest.mark.slow
-def test_ones_own_file_becomes_a_benchmark(tmp_path: Path) -> None:
-    rows = [{"problem": f"{i}+{i}=?", "answer": 2 * i} for i in range(3)]
-    (tmp_path / "my.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    runs = tmp_path / "runs"
-    added = elastic("data", "add", str(tmp_path / "my.jsonl"), "--question", "problem", "--answer", "answer", runs=runs)
-    assert added.returncode == 0 and "my: 3 rows" in added.stdout, added.stdout
-    assert "my " in elastic("data", "list", runs=runs).stdout
-    shown = elastic("data", "show", "my", "--rows", "1", runs=runs).stdout
-    assert "prompt: 0+0=? Let's think step by step" in shown and "truth: 0" in shown
-    built = elastic("run", "prepare-data", "--set", 'data.benchmarks=["my"]', runs=runs)
-    assert built.returncode == 0, built.stdout
-    assert pl.read_parquet(directory(built.stdout) / "my.parquet")["data_source"].to_list() == ["my"] * 3
-    # The copy is what is built, and only as it was added.
-    (tmp_path / "my.jsonl").write_text("")
-    again = elastic("run", "prepare-data", "--set", 'data.benchmarks=["my"]', runs=runs)
-    assert again.returncode == 0 and "nothing to do" in again.stdout
-    (copy,) = runs.glob("datasets/files/*/my.jsonl")
-    copy.write_text("")
-    changed = elastic("run", "prepare-data", "--set", 'data.benchmarks=["my"]', runs=runs)
-    assert changed.returncode == 2 and "my.jsonl" in changed.stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

@@ -87,17 +87,7 @@ def test_a_deployment_runs_where_its_project_is_and_records_beside_it(services: 
     assert (services.project / "touched").read_text() == mlflow
 
 
-def test_what_a_person_paused_stays_paused_when_deployments_are_registered_again(services: Services) -> None:
-    runs = services.project / "runs"
-    with prefect_client(runs) as api:
-        for paused in (True, False):
-            known = api.get("/deployments/name/touch/small").json()
-            assert api.patch(f"/deployments/{known['id']}", json={"paused": paused}).status_code == 204
-            register(services.project, clean_environment() | clients(runs))
-            assert api.get("/deployments/name/touch/small").json()["paused"] == paused
-
-
-def test_a_schedule_with_parameters_is_made_as_documented_and_stays_when_deployments_are_registered_again(
+def test_what_a_person_paused_and_scheduled_as_documented_stays_when_deployments_are_registered_again(
     services: Services,
 ) -> None:
     text = page("operate").read_text()
@@ -113,14 +103,18 @@ def test_a_schedule_with_parameters_is_made_as_documented_and_stays_when_deploym
     done = subprocess.run(["bash", "-ec", script], env=variables, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     with prefect_client(services.project / "runs") as api:
-        for _ in range(2):
-            interval, cron = sorted(
-                api.get("/deployments/name/touch/small").json()["schedules"],
-                key=lambda each: "cron" in each["schedule"],
-            )
+
+        def known() -> Any:
+            deployment = api.get("/deployments/name/touch/small").json()
+            interval, cron = sorted(deployment["schedules"], key=lambda each: "cron" in each["schedule"])
             assert (interval["schedule"]["interval"], interval["parameters"]) == (21600, {})
             assert (cron["schedule"]["cron"], cron["parameters"], cron["active"]) == ("0 2 * * *", {"name": "t"}, True)
+            return deployment
+
+        for paused in (True, False):
+            assert api.patch(f"/deployments/{known()['id']}", json={"paused": paused}).status_code == 204
             register(services.project, variables)
+            assert known()["paused"] == paused
 
 
 def test_the_worker_runs_what_prefect_yaml_names_whatever_the_server_says(services: Services) -> None:
