@@ -30,6 +30,7 @@ TOGETHER = {
         "test_training_graders.py",
         "test_training_watchdog.py",
     },
+    "verl's configurations": {"test_preset_verl.py", "test_settings_arrive.py"},
 }
 """Files that share what takes long to start, and so a process."""
 LONGEST = (
@@ -41,7 +42,6 @@ LONGEST = (
     "test_report_views.py",
     "test_warm_start.py",
     "test_sweep_ray.py",
-    "test_endpoint_plain.py",
     "test_serve.py",
     "test_grade_math.py",
     "test_service_pages.py",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -25,11 +26,13 @@ class Answer:
 
 @dataclass
 class Server:
-    """Files by path.
+    """Files by path, or by path and query.
 
     Attributes:
         faults: by path, what the first requests get.
+        seconds: how long the first requests wait.
         requests: path and Range header of each.
+        times: when each came, by the monotonic clock.
         logins: path and Authorization header of each.
         ranges: whether parts are served; otherwise always the whole.
         endless: paths whose answers never end, and the size that each announces; None for no size.
@@ -40,7 +43,9 @@ class Server:
     faults: dict[str, list[Answer]] = field(default_factory=dict)
     redirects: dict[str, str] = field(default_factory=dict)
     headers: dict[str, dict[str, str]] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
     requests: list[tuple[str, str | None]] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
     logins: list[tuple[str, str | None]] = field(default_factory=list)
     ranges: bool = True
     endless: dict[str, int | None] = field(default_factory=dict)
@@ -100,10 +105,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self) -> None:
-        path, wanted = urlsplit(self.path).path, self.headers.get("Range")
+        is_known = self.path in {*self.site.files, *self.site.faults}
+        path, wanted = self.path if is_known else urlsplit(self.path).path, self.headers.get("Range")
+        self.site.times.append(time.monotonic())
         self.site.requests.append((path, wanted))
         self.site.logins.append((path, self.headers.get("Authorization")))
         fault = self.site.faults[path].pop(0) if self.site.faults.get(path) else None
+        if self.site.seconds:
+            time.sleep(self.site.seconds.pop(0))
         if path in self.site.endless:
             self._send_endlessly(self.site.endless[path])
         elif fault and fault.drop_after is None:

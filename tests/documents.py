@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,13 @@ def shown(document: Path) -> list[str]:
 def commands(document: Path, program: str = "elastic") -> list[str]:
     """Those lines that run a program."""
     return [line for line in shown(document) if line.split()[0] == program]
+
+
+def table(text: str) -> Iterator[tuple[str, *tuple[list[str], ...]]]:
+    """Of each line of a table, what its first cell has in bold, and what each other one has in backticks."""
+    for name, cells in re.findall(r"^\| \*\*(.*?)\*\*.*?(?<!\\)\| (.*) \|$", text, re.MULTILINE):
+        parts = (re.findall("`(.*?)`", cell) for cell in re.split(r" (?<!\\)\| ", cells))
+        yield name, *([code.replace(r"\|", "|") for code in part] for part in parts)
 
 
 def strategy_shown() -> Strategy:

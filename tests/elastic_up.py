@@ -29,6 +29,7 @@ FLOW = """
         Path(name).write_text(os.environ["MLFLOW_TRACKING_URI"])
 """
 
+FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 DEPLOYMENTS = """
     deployments:
       - name: small
@@ -137,3 +138,21 @@ def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"no {what} within {seconds} s"
         time.sleep(0.2)
+
+
+def begin(api: httpx.Client, deployment: str, **body: Any) -> str:
+    """Id of a new run of a deployment, by the name FLOW/NAME or the id of that."""
+    found = api.get(f"/deployments/name/{deployment}").json()["id"] if "/" in deployment else deployment
+    created = api.post(f"/deployments/{found}/create_flow_run", json=body)
+    assert created.status_code == 201, created.text
+    return str(created.json()["id"])
+
+
+def state(api: httpx.Client, run: str) -> dict[str, Any]:
+    return dict(api.get(f"/flow_runs/{run}").json()["state"])
+
+
+def ended(api: httpx.Client, run: str, seconds: float = 600) -> dict[str, Any]:
+    """The state that a flow run ends in."""
+    wait_for(lambda: state(api, run)["type"] in FINAL, seconds, f"end of the run, {state(api, run)['name']}")
+    return state(api, run)

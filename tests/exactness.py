@@ -1,11 +1,19 @@
-"""The rules that every row of a trajectory table obeys, to the token; and whether two runs did the same work."""
+"""The rules that every row of a trajectory table obeys, to the token; what a pipeline left behind, and whether two did
+the same work."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from elastic_core.sweep import sound
 from elastic_core.trajectory import KEY
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
 
 _BY_TOKEN = {
     "tokens of both phases and forced ones are the response": pl.col("response_ids").list.len()
@@ -20,6 +28,18 @@ def broken_rules(rows: pl.DataFrame) -> dict[str, str]:
     """Rules that rows break, and how. A null budget is unlimited and breaks nothing."""
     counts = {name: rows.filter(~rule.fill_null(True)).height for name, rule in _BY_TOKEN.items()}
     return {name: f"{count} rows" for name, count in counts.items() if count} | sound.broken_rules(rows)
+
+
+def shards(runs: Path) -> dict[Path, int]:
+    """The smoke preset's finished files of rows; a file written again has another number."""
+    return {file: file.stat().st_ino for file in runs.glob("smoke/tables/*/*.parquet")}
+
+
+def recorded(client: MlflowClient) -> list[Run]:
+    """What MLflow has of the smoke preset."""
+    experiment = client.get_experiment_by_name("smoke")
+    assert experiment is not None
+    return list(client.search_runs([experiment.experiment_id], max_results=1000))
 
 
 def assert_same_work(rows: pl.DataFrame, expected: pl.DataFrame) -> None:

@@ -33,14 +33,11 @@ def started(engine: Any) -> Any:
     """The server that verl would start for rollouts, with this engine."""
     from verl.workers.rollout.replica import get_rollout_replica_class
 
-    from elastic_core.training.grpo.config import compose
     from elastic_core.training.grpo.parameters import GrpoParameters
+    from tests.training_rollouts import composed
 
-    nothing = Path("none")
     parameters = GrpoParameters(device="cpu", gpus_per_node=1, prompt_tokens=16, budget=f"{LONG}+{SHORT}")
-    config = compose(
-        parameters, model=BASE, train_files=[nothing], validation_files=[nothing], out_dir=nothing, run_name="test"
-    ).actor_rollout_ref
+    config = composed(parameters).actor_rollout_ref
     replica = get_rollout_replica_class(config.rollout.name)(0, config.rollout, config.model)
     server = object.__new__(replica.server_class.__ray_actor_class__)  # Its constructor wants a cluster.
     vars(server).update(

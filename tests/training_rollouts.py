@@ -1,4 +1,4 @@
-"""Rollouts through verl's agent loop, with a server that writes fixed tokens."""
+"""Rollouts through verl's agent loop, with a server that writes fixed tokens, and the configuration of trainings."""
 
 import asyncio
 from pathlib import Path
@@ -10,6 +10,8 @@ from omegaconf import OmegaConf
 import elastic_core.miniature
 from elastic_core.models.special_tokens import load_markers
 from elastic_core.training.grpo.agent_loop import RolloutWorker
+from elastic_core.training.grpo.config import compose
+from elastic_core.training.grpo.parameters import GrpoParameters
 
 BASE = Path(elastic_core.miniature.__file__).parent / "base"
 TOKENIZER, MARKERS = load_markers(BASE)
@@ -17,6 +19,12 @@ END, EOS = MARKERS.close[0], MARKERS.end_of_text[0]
 WORD = TOKENIZER.encode("we", add_special_tokens=False)[0]
 BOX = tuple(TOKENIZER.encode("\\boxed{12}", add_special_tokens=False))
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0, "logprobs": True}
+
+
+def composed(parameters: GrpoParameters, directory: Path = Path("job"), **job: Any) -> Any:
+    """verl's configuration of a training with its files in the directory."""
+    files = {f"{split}_files": [directory / f"{split}.parquet"] for split in ("train", "validation")}
+    return compose(parameters, **{"model": BASE, **files, "out_dir": directory / "out", "run_name": "test", **job})
 
 
 class Server:

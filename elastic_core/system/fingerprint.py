@@ -16,7 +16,7 @@ from elastic_core.system.files import write_text
 _MODEL_FILES = ("config.json", "generation_config.json", "*.safetensors", "tokenizer.json", "tokenizer_config.json",
                 "chat_template.jinja", "thought.toml")  # fmt: skip
 _TOKENIZER_FILES = ("tokenizer*", "chat_template*", "vocab*", "merges*", "thought.toml")
-_PROJECT = Path(__file__).parents[2]
+_PROJECT, _PACKAGES = Path(__file__).parents[2], {"elastic_core", "flows", "reports", "tasks"}
 
 
 def sha256_file(file: Path) -> str:
@@ -132,7 +132,10 @@ def source_files(modules: Iterable[str], without: Collection[str] = ()) -> dict[
 
 
 def _source(module: str) -> Path | None:
-    path = _PROJECT.joinpath(*module.split("."))
+    parts = module.split(".")
+    if parts[0] not in _PACKAGES:  # Where the project is installed, others' packages lie beside its own.
+        return None
+    path = _PROJECT.joinpath(*parts)
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
 
 

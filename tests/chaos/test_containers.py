@@ -7,7 +7,6 @@ import shutil
 import socket
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,6 +18,7 @@ from elastic_core.system.retry import wait_until
 from elastic_core.trajectory import CELL, KEY
 from tests.containers import INFRA, Compose, build, run
 from tests.e2e.conftest import read_table
+from tests.exactness import recorded, shards
 
 PORTS = (4200, 5000, 5432, 8000, 9090)
 """Of the services, which share this machine's network."""
@@ -99,13 +99,7 @@ def test_a_sweep_loses_nothing_with_its_worker_and_the_database(
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "elastic")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", compose.passwords["MLFLOW_PASSWORD"])
     client = MlflowClient("http://127.0.0.1:5000")
-    (experiment,) = client.search_experiments(filter_string="name = 'smoke'")
-    recorded = client.search_runs([experiment.experiment_id])
-    assert {run.info.run_name: run.info.status for run in recorded}["sweep"] == "FINISHED"
-
-
-def shards(runs: Path) -> dict[Path, int]:
-    return {file: file.stat().st_mtime_ns for file in runs.glob("smoke/tables/*/*.parquet")}
+    assert {run.info.run_name: run.info.status for run in recorded(client)}["sweep"] == "FINISHED"
 
 
 def test_a_client_is_served_and_prometheus_sees_it(compose: Compose) -> None:

@@ -11,7 +11,7 @@ import yaml
 
 from elastic_core.system.network import free_ports
 from flows.commands.services.deployments import AUTOMATION
-from tests.elastic_up import DEPLOYMENTS, clean_environment, lines_until, prefect_client, start, wait_for
+from tests.elastic_up import DEPLOYMENTS, begin, clean_environment, lines_until, prefect_client, start, state, wait_for
 
 FLOW = """
     import time
@@ -38,20 +38,16 @@ def test_a_dead_flow_run_is_marked_crashed(tmp_path: Path) -> None:
         lines_until(process, "Ctrl-C")
         with prefect_client(tmp_path / "runs") as api:
 
-            def state() -> str:
-                return api.get(f"/flow_runs/{run}").json()["state_type"]
-
             def heartbeats() -> int:
                 filters = {"event": {"name": ["prefect.flow-run.heartbeat"]}}
                 return api.post("/events/filter", json={"filter": filters}).json()["total"]
 
-            deployment = api.get("/deployments/name/touch/small").json()["id"]
-            run = api.post(f"/deployments/{deployment}/create_flow_run", json={}).json()["id"]
-            wait_for(lambda: state() == "RUNNING", 600, "running flow")
+            run = begin(api, "touch/small")
+            wait_for(lambda: state(api, run)["type"] == "RUNNING", 600, "running flow")
             wait_for(heartbeats, 600, "heartbeat")
             kill_worker_with_its_runs(process)
-            assert state() == "RUNNING", "nobody is left to tell"
-            wait_for(lambda: state() == "CRASHED", WITHIN_SECONDS + 120, "crashed flow run")
+            assert state(api, run)["type"] == "RUNNING", "nobody is left to tell"
+            wait_for(lambda: state(api, run)["type"] == "CRASHED", WITHIN_SECONDS + 120, "crashed flow run")
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(600)

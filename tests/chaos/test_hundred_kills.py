@@ -28,7 +28,7 @@ from mlflow import MlflowClient
 from elastic_core.system.retry import wait_until
 from elastic_core.training.grpo.step_metrics import check_metrics
 from tests.elastic_command import ELASTIC, elastic, environment
-from tests.exactness import assert_same_work, broken_rules
+from tests.exactness import assert_same_work, broken_rules, recorded, shards
 from tests.processes import descendants
 
 SEED = 20261127
@@ -76,12 +76,8 @@ class Runs:
                 [ELASTIC, *PIPELINE], env=environment(self.directory), stdout=log, stderr=subprocess.STDOUT
             )
 
-    def shards(self) -> dict[Path, int]:
-        """Finished files of rows; a file written again has another number."""
-        return {file: file.stat().st_ino for file in self.directory.glob("smoke/tables/*/*.parquet")}
-
     def rows(self) -> pl.DataFrame:
-        return pl.read_parquet(list(self.shards()))
+        return pl.read_parquet(list(shards(self.directory)))
 
 
 @pytest.mark.timeout(5 * 3600)
@@ -115,9 +111,9 @@ def test_a_pipeline_that_a_hundred_accidents_happened_to_ends_as_one_that_none_h
                 kind = awaited if awaited in kinds else rng.choice(kinds)
                 happened.append((kind, _stage(directory)))
                 print(f"{len(happened)}: {kind} during {happened[-1][1]}, pipeline {number}", flush=True)
-                before, is_struck = stormy.shards(), True
+                before, is_struck = shards(directory), True
                 _strike(kind, process, victims.get(kind), directory)
-                assert before.items() <= stormy.shards().items(), f"a finished shard was written again: {kind}"
+                assert before.items() <= shards(directory).items(), f"a finished shard was written again: {kind}"
             _compare(stormy, calm)
             _write_table(happened, number, duration)
     assert NUM_KILLS < 100 or {kind for kind, _ in happened} >= PROCESSES.keys() | {CLOCK}
@@ -179,9 +175,7 @@ def _compare(stormy: Runs, calm: Runs) -> None:
     assert broken_rules(rows) == {}
     assert_same_work(rows, calm.rows())
     client = MlflowClient(f"sqlite:///{stormy.directory}/mlflow.db")
-    experiment = client.get_experiment_by_name("smoke")
-    assert experiment is not None
-    (run,) = client.search_runs([experiment.experiment_id], "tags.mlflow.runName = 'train'")
+    (run,) = (run for run in recorded(client) if run.info.run_name == "train")
     check_metrics(client, run.info.run_id, STEPS, VALIDATE_EVERY, validate_first=True)
     assert run.info.status == "FINISHED"
     again = elastic(*PIPELINE, runs=stormy.directory)

@@ -2,7 +2,6 @@
 
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import polars as pl
@@ -10,8 +9,10 @@ import psutil
 import pytest
 from mlflow import MlflowClient
 
+from elastic_core.system.retry import wait_until
 from elastic_core.trajectory import KEY
 from tests.elastic_command import ELASTIC, elastic, environment
+from tests.exactness import recorded, shards
 from tests.processes import command_of, descendants
 
 STAGES = ("data", "warm-start", "train", "sweep", "report")
@@ -32,14 +33,16 @@ def test_a_killed_pipeline_goes_on_where_it_was(stage: str, tmp_path: Path) -> N
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as process:
-        _wait_for(process, tmp_path, MOMENTS[stage])
+        moment = MOMENTS[stage]
+        assert wait_until(lambda: process.poll() is not None or bool(list(tmp_path.glob(moment))), 600, every=0.05)
+        assert process.poll() is None, f"the pipeline ended before {moment} appeared"
         family = descendants(process.pid, "")
         # Prefect's temporary server is the next command's to end.
         servers = [each for each in family if "prefect.server.api.server:create_app" in command_of(each)]
         process.send_signal(signal.SIGKILL)
     _, alive = psutil.wait_procs([each for each in family if each not in servers], timeout=600)
     assert not alive, f"left behind: {[p.cmdline() for p in alive]}"
-    before = _shards(tmp_path)
+    before = shards(tmp_path)
 
     again = elastic(*COMMAND, runs=tmp_path)
 
@@ -47,27 +50,11 @@ def test_a_killed_pipeline_goes_on_where_it_was(stage: str, tmp_path: Path) -> N
     assert not any(server.is_running() for server in servers)
     for earlier in STAGES[: STAGES.index(stage)]:
         assert f"{earlier}: done before, nothing to do" in again.stdout
-    table = pl.read_parquet(list(_shards(tmp_path)))
+    table = pl.read_parquet(list(shards(tmp_path)))
     assert table.height == table.n_unique(KEY)
-    assert before.items() <= _shards(tmp_path).items(), "finished shards are never written again"
-    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
-    experiment = client.get_experiment_by_name("smoke")
-    assert experiment is not None
-    recorded = client.search_runs([experiment.experiment_id], max_results=1000)
-    runs = {run.info.run_name: run for run in recorded}
+    assert before.items() <= shards(tmp_path).items(), "finished shards are never written again"
+    runs = {run.info.run_name: run for run in recorded(MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}"))}
     for recorded_stage in STAGES[1:]:
         assert runs[recorded_stage].info.status == "FINISHED"
         assert runs[recorded_stage].data.tags["mlflow.parentRunId"] == runs["pipeline"].info.run_id
     assert "pipeline: done before" in elastic(*COMMAND, runs=tmp_path).stdout
-
-
-def _wait_for(process: "subprocess.Popen[bytes]", runs: Path, pattern: str, seconds: float = 600) -> None:
-    until = time.monotonic() + seconds
-    while not list(runs.glob(pattern)):
-        assert process.poll() is None, f"the pipeline ended before {pattern} appeared"
-        assert time.monotonic() < until, f"{pattern} did not appear within {seconds} s"
-        time.sleep(0.05)
-
-
-def _shards(runs: Path) -> dict[Path, int]:
-    return {file: file.stat().st_mtime_ns for file in runs.glob("smoke/tables/*/*.parquet")}

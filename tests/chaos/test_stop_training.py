@@ -9,18 +9,16 @@ from typing import NamedTuple
 import pytest
 from omegaconf import DictConfig
 
-import elastic_core.miniature
 from elastic_core.miniature.problems import TRAIN, VALIDATION, MiniatureParameters
 from elastic_core.system import ray_cluster
 from elastic_core.system.ray_cluster import local_cluster
 from elastic_core.training import checkpoints, launch
 from elastic_core.training.grpo import main
-from elastic_core.training.grpo.config import compose
 from elastic_core.training.grpo.parameters import GrpoParameters
 from elastic_core.training.requirements import InsufficientResources, Resources, check_nodes, required_resources
 from tests.miniature_data import build_miniature
+from tests.training_rollouts import composed
 
-BASE = Path(elastic_core.miniature.__file__).parent / "base"
 PARAMETERS = GrpoParameters(
     budget="16+16",
     steps=12,
@@ -67,14 +65,8 @@ def training(tmp_path: Path) -> Job:
     data, out_dir = tmp_path / "data", tmp_path / "checkpoints"
     sizes = MiniatureParameters(num_train=24, hard_fraction=0, evaluation_seed=0, problems_per_benchmark=1)
     build_miniature(sizes, data)
-    config = compose(
-        PARAMETERS,
-        model=BASE,
-        train_files=[data / f"{TRAIN}.parquet"],
-        validation_files=[data / f"{VALIDATION}.parquet"],
-        out_dir=out_dir,
-        run_name="test",
-    )
+    files = {"train_files": [data / f"{TRAIN}.parquet"], "validation_files": [data / f"{VALIDATION}.parquet"]}
+    config = composed(PARAMETERS, **files, out_dir=out_dir)
     return Job(config, tmp_path / "verl.yaml", out_dir, tmp_path / "train.log", launch.job_environment(config))
 
 

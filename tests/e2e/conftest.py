@@ -24,7 +24,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def watched_run(runs: Path) -> WatchedRun:
     """The smoke pipeline, where any of its processes listened, and what they left in shared directories."""
     process = psutil.Process()
-    with watched(process) as places, watched(process, look=left) as files:
+    # Twice a second would take a fifth of a core from what it looks at.
+    with watched(process, 1) as places, watched(process, 1, left) as files:
         return elastic("run", "pipeline", "--preset", "smoke", runs=runs), places, files
 
 

@@ -1,11 +1,7 @@
 """Deployments: what the server and the worker of `elastic up` make of them, on the smoke preset."""
 
 import shutil
-import socket
-import subprocess
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,18 +10,29 @@ import httpx
 import polars as pl
 import pytest
 
+from elastic_core.system.network import free_ports
 from elastic_core.system.ray_cluster import local_cluster, prepare_process
 from elastic_core.trajectory import KEY
-from flows.runtime.environment import read_variables
 from tests.e2e.conftest import read_table
-from tests.elastic_command import ELASTIC, environment
+from tests.elastic_up import (
+    FINAL,
+    begin,
+    clean_environment,
+    clients,
+    ended,
+    lines_until,
+    prefect_client,
+    start,
+    state,
+    wait_for,
+)
+from tests.exactness import recorded
 
 pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).parents[2]
 NIGHTLY, SWEEP = "nightly/embedded", "sweep/evaluate-l1-max-1.5b"
 """Deployments; each takes any preset."""
-FINISHED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
 @pytest.fixture(scope="module")
@@ -44,20 +51,6 @@ class Server(NamedTuple):
     variables: dict[str, str]
     """Of client.env."""
 
-    def start(self, deployment: str, **parameters: Any) -> str:
-        """Id of a new flow run."""
-        found = self.api.get(f"/deployments/name/{deployment}").json()
-        created = self.api.post(f"/deployments/{found['id']}/create_flow_run", json={"parameters": parameters})
-        return created.json()["id"]
-
-    def state(self, run: str) -> dict[str, Any]:
-        return self.api.get(f"/flow_runs/{run}").json()["state"]
-
-    def finish(self, run: str, seconds: float = 900) -> dict[str, Any]:
-        """The state that the run ends in."""
-        wait_for(lambda: self.state(run)["type"] in FINISHED, seconds, f"end of the run, {self.state(run)['name']}")
-        return self.state(run)
-
     def mlflow_runs(self, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         """The runs that MLflow has of the smoke preset, by label."""
         from mlflow import MlflowClient
@@ -65,43 +58,17 @@ class Server(NamedTuple):
         for name, value in self.variables.items():
             monkeypatch.setenv(name, value)
         client = MlflowClient(self.variables["MLFLOW_TRACKING_URI"])
-        experiment = client.get_experiment_by_name("smoke")
-        assert experiment
-        return {run.data.tags["elastic.label"]: run for run in client.search_runs([experiment.experiment_id])}
-
-
-def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, f"waited {seconds} s for {what}"
-        time.sleep(1)
+        return {run.data.tags["elastic.label"]: run for run in recorded(client)}
 
 
 @pytest.fixture(scope="module")
 def server(runs_with_models: Path) -> Iterator[Server]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        prefect, mlflow = (each.getsockname()[1] for each in sockets)
     prepare_process()  # The worker and a test's own cluster share Ray's token.
-    clean = {k: v for k, v in environment(runs_with_models).items() if not k.startswith(("PREFECT", "MLFLOW"))}
-    process = subprocess.Popen(
-        [ELASTIC, "up", "--prefect-port", str(prefect), "--mlflow-port", str(mlflow)],
-        cwd=REPOSITORY,
-        env={**clean, "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    process = start(REPOSITORY, clean_environment() | {"ELASTIC_RUNS": str(runs_with_models)}, *free_ports(2))
     try:
-        assert process.stdout is not None
-        assert any("Ctrl-C" in line for line in process.stdout), "elastic up ended before it was ready"
-        variables = read_variables(runs_with_models / "services" / "client.env")
-        user, password = variables["PREFECT_API_AUTH_STRING"].split(":")
-        url = variables["PREFECT_API_URL"]
-        with httpx.Client(base_url=url, auth=(user, password), trust_env=False, timeout=600) as client:
-            yield Server(client, variables)
+        lines_until(process, "Ctrl-C")
+        with prefect_client(runs_with_models) as client:
+            yield Server(client, clients(runs_with_models))
     finally:
         process.terminate()
         process.wait(600)
@@ -110,27 +77,26 @@ def server(runs_with_models: Path) -> Iterator[Server]:
 def test_a_deployment_run_produces_the_same_table(
     server: Server, runs_with_models: Path, table: pl.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state = server.finish(server.start("pipeline/smoke"))
-    assert state["type"] == "COMPLETED", state["message"]
+    end = ended(server.api, begin(server.api, "pipeline/smoke"), 900)
+    assert end["type"] == "COMPLETED", end["message"]
     columns = [*KEY, "response_ids", "forced", "score"]
     ours, theirs = (frame.select(columns).sort(KEY) for frame in (read_table(runs_with_models), table))
     assert ours.equals(theirs)
     assert (runs_with_models / "smoke" / "report" / "summary.json").exists()
-    recorded = server.mlflow_runs(monkeypatch)
-    assert all(run.info.status == "FINISHED" for run in recorded.values())
-    assert {label.split("/")[1] for label in recorded} >= {"pipeline", "sweep", "report"}
+    found = server.mlflow_runs(monkeypatch)
+    assert all(run.info.status == "FINISHED" for run in found.values())
+    assert {label.split("/")[1] for label in found} >= {"pipeline", "sweep", "report"}
 
 
 def test_two_sweeps_of_one_table_queue(server: Server, runs_with_models: Path) -> None:
     parameters = {"preset": "smoke", "overrides": {"sweep.samples": 4}}
-    both = [server.start(SWEEP, **parameters) for _ in range(2)]
-    waited = []
-    wait_for(
-        lambda: waited.extend(run for run in both if server.state(run)["name"] == "AwaitingConcurrencySlot") or waited,
-        600,
-        "one of two runs to queue",
-    )
-    assert [server.finish(run)["type"] for run in both] == ["COMPLETED"] * 2
+    both = [begin(server.api, SWEEP, parameters=parameters) for _ in range(2)]
+
+    def queued() -> list[str]:
+        return [run for run in both if state(server.api, run)["name"] == "AwaitingConcurrencySlot"]
+
+    wait_for(queued, 600, "one of two runs to queue")
+    assert [ended(server.api, run, 900)["type"] for run in both] == ["COMPLETED"] * 2
     table = read_table(runs_with_models)
     assert table.height == table.n_unique(KEY)
     assert set(table["sample"]) == {0, 1, 2, 3}
@@ -140,11 +106,12 @@ def test_cancelling_stops_the_ray_job(server: Server, runs_with_models: Path) ->
     with local_cluster() as cluster:
         joined = {"ray.address": cluster.gcs, "ray.dashboard": cluster.dashboard}
         before = set(runs_with_models.glob("smoke/train/*"))
-        run = server.start("pipeline/smoke", preset="smoke", overrides={"train.steps": 1000, **joined})
+        parameters = {"preset": "smoke", "overrides": {"train.steps": 1000, **joined}}
+        run = begin(server.api, "pipeline/smoke", parameters=parameters)
 
         def is_training() -> bool:
-            state = server.state(run)
-            assert state["type"] not in FINISHED, state["message"]
+            now = state(server.api, run)
+            assert now["type"] not in FINAL, now["message"]
             logs = [stage / "train.log" for stage in set(runs_with_models.glob("smoke/train/*")) - before]
             return any("step:1 - " in log.read_text() for log in logs if log.exists())
 
@@ -152,7 +119,7 @@ def test_cancelling_stops_the_ray_job(server: Server, runs_with_models: Path) ->
         jobs = [job.submission_id for job in cluster.client().list_jobs() if job.status == "RUNNING"]
         cancelling = {"type": "CANCELLING", "name": "Cancelling"}
         assert server.api.post(f"/flow_runs/{run}/set_state", json={"state": cancelling}).status_code == 201
-        assert server.finish(run, 300)["type"] == "CANCELLED"
+        assert ended(server.api, run, 300)["type"] == "CANCELLED"
         (job,) = [job for job in jobs if job]
         wait_for(lambda: cluster.client().get_job_status(job) == "STOPPED", 600, "the job to stop")
 
@@ -176,22 +143,18 @@ def test_a_scheduled_night_measures_base_and_appears_in_mlflow(server: Server, m
 
     def started() -> list[dict[str, Any]]:
         deployment = {"id": {"any_": [nightly]}}
-        state = {"type": {"any_": ["RUNNING", *FINISHED]}}
-        return server.api.post(
-            "/flow_runs/filter", json={"deployments": deployment, "flow_runs": {"state": state}}
-        ).json()
+        begun = {"deployments": deployment, "flow_runs": {"state": {"type": {"any_": ["RUNNING", *FINAL]}}}}
+        return server.api.post("/flow_runs/filter", json=begun).json()
 
     wait_for(started, 600, "a run of the schedule")
     # Those already due go with it.
     server.api.delete(f"/deployments/{nightly}/schedules/{added.json()[0]['id']}")
     (run,) = started()
     assert "auto-scheduled" in run["tags"]
-    state = server.finish(run["id"])
-    assert state["type"] == "COMPLETED", state["message"]
-    recorded = server.mlflow_runs(monkeypatch)
-    (history,) = [
-        run for label, run in recorded.items() if label.startswith("smoke/nightly/") and label.endswith("/base")
-    ]
+    end = ended(server.api, run["id"], 900)
+    assert end["type"] == "COMPLETED", end["message"]
+    found = server.mlflow_runs(monkeypatch)
+    (history,) = [run for label, run in found.items() if label.startswith("smoke/nightly/") and label.endswith("/base")]
     assert "accuracy/miniature-easy/separate/48-32" in history.data.metrics
-    nights = {recorded[label].data.tags["mlflow.parentRunId"] for label in recorded if label.startswith("smoke/sweep/")}
+    nights = {found[label].data.tags["mlflow.parentRunId"] for label in found if label.startswith("smoke/sweep/")}
     assert history.data.tags["mlflow.parentRunId"] in nights

@@ -13,9 +13,9 @@ from mlflow import MlflowClient
 from elastic_core.errors import UserError
 from elastic_core.sweep.table import SweepTable, TrajectoryStore
 from elastic_core.trajectory import CELL, KEY, SCHEMA
-from tests.e2e.conftest import WatchedRun, read_table
-from tests.elastic_command import elastic, elastic_here
-from tests.exactness import broken_rules
+from tests.e2e.conftest import WatchedRun
+from tests.elastic_command import elastic_here
+from tests.exactness import broken_rules, recorded
 from tests.gpu.check import measured
 
 CELL_KEYS = {
@@ -79,10 +79,7 @@ def test_the_summary_is_the_table_cell_by_cell(table: pl.DataFrame, runs: Path) 
 
 
 def test_mlflow_holds_pipeline_stages_and_cells(table: pl.DataFrame, runs: Path) -> None:
-    client = MlflowClient(f"sqlite:///{runs / 'mlflow.db'}")
-    experiment = client.get_experiment_by_name("smoke")
-    assert experiment is not None
-    everything = client.search_runs([experiment.experiment_id], max_results=1000)
+    everything = recorded(MlflowClient(f"sqlite:///{runs / 'mlflow.db'}"))
     runs_by_name = {run.info.run_name: run for run in everything}
     parent = runs_by_name["pipeline"]
     for stage in ("train", "sweep", "report"):
@@ -110,20 +107,11 @@ def test_mlflow_holds_pipeline_stages_and_cells(table: pl.DataFrame, runs: Path)
 def test_running_it_again_does_nothing_and_says_so(table: pl.DataFrame, runs: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in runs.glob("smoke/**/*") if file.is_file()}
     for preset in ("smoke", str(runs / "smoke" / "settings.toml")):
-        again = elastic("run", "pipeline", "--preset", preset, runs=runs)
+        again = elastic_here("run", "pipeline", "--preset", preset, runs=runs)
         assert again.returncode == 0, again.stdout[-6000:]
         (line,) = again.stdout.splitlines()
         assert line.startswith("pipeline: done before, nothing to do: /") and line.endswith("/report.html")
     assert {file: file.stat().st_mtime_ns for file in runs.glob("smoke/**/*") if file.is_file()} == before
-
-
-def test_grading_the_table_again_changes_nothing(table: pl.DataFrame, runs: Path) -> None:
-    (directory,) = runs.glob("smoke/sweep/*/table")
-    result = elastic_here("regrade", str(directory), runs=runs)
-    assert result.returncode == 0, result.stdout[-3000:]
-    assert f"{table.height} rows graded, 0 changed" in result.stdout
-    key = list(KEY)
-    assert read_table(runs).sort(key).equals(table.sort(key))
 
 
 def test_the_sweep_says_on_the_models_card_what_it_measured(

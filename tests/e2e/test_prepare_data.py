@@ -55,7 +55,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow  # tests/unit/test_data_*.py read the same files.
 @needs_upstream
-def test_everything_in_the_mirror_is_built_and_recorded(whole: Path) -> None:
+def test_everything_in_the_mirror_is_built_once_and_recorded(whole: Path) -> None:
     manifest = json.loads((whole / "manifest.json").read_text())
     assert {name: manifest["datasets"][name]["rows"] for name in README_ROWS} == README_ROWS
     for name, entry in manifest["datasets"].items():
@@ -65,19 +65,9 @@ def test_everything_in_the_mirror_is_built_and_recorded(whole: Path) -> None:
 
     recorded = datasets_in_mlflow(whole.parents[2])
     assert recorded == {name: entry["sha256"][:36] for name, entry in manifest["datasets"].items()}
-
-
-@pytest.mark.slow
-@needs_upstream
-def test_what_is_built_is_not_built_again(whole: Path) -> None:
-    again = elastic_here(*COMMAND, runs=whole.parents[2])
-    assert again.stdout == f"prepare-data: done before, nothing to do: {whole}\n"
-
-
-@pytest.mark.slow
-@needs_upstream
-def test_another_choice_of_data_sets_builds_none_again(whole: Path) -> None:
     runs = whole.parents[2]
+    again = elastic_here(*COMMAND, runs=runs)
+    assert again.stdout == f"prepare-data: done before, nothing to do: {whole}\n"
     built = {file: file.stat().st_mtime_ns for file in runs.glob("sets/*/*.parquet")}
     fewer = elastic("run", "prepare-data", "--set", "data.datasets=[]", runs=runs)
     assert fewer.returncode == 0 and directory(fewer.stdout) != whole, fewer.stdout
@@ -102,47 +92,6 @@ def test_a_kill_in_the_middle_loses_nothing(whole: Path, tmp_path: Path) -> None
     assert again.returncode == 0, again.stdout
     assert contents(directory(again.stdout)) == contents(whole)
     assert finished and all(file.stat().st_mtime_ns == before for file, before in finished.items())
-
-
-@pytest.mark.slow
-@needs_upstream
-def test_a_broken_file_is_one_sentence_and_nothing_is_built(tmp_path: Path) -> None:
-    file = tmp_path / "mirror/agentica-project/rllm/rllm/data/test/math/amc.json"
-    file.parent.mkdir(parents=True)
-    file.write_text((UPSTREAM / "agentica-project/rllm/rllm/data/test/math/amc.json").read_text()[:-1])
-    result = elastic("run", "prepare-data", "--mirror", str(tmp_path / "mirror"), runs=tmp_path / "runs")
-    assert result.returncode == 2
-    (error,) = (line for line in result.stdout.splitlines() if line.startswith("error: "))
-    assert (
-        "amc" in error
-        and str(file) in error
-        and "2666a217cb566efb77ebfce61841d5d8855d4b4be89633b29df3a43dcfd942dd" in error
-    )
-    assert "Traceback" not in result.stdout
-    assert not list((tmp_path / "runs").glob("embedded/data/*/*.parquet"))
-
-
-@pytest.mark.slow
-def test_ones_own_file_becomes_a_benchmark(tmp_path: Path) -> None:
-    rows = [{"problem": f"{i}+{i}=?", "answer": 2 * i} for i in range(3)]
-    (tmp_path / "my.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    runs = tmp_path / "runs"
-    added = elastic("data", "add", str(tmp_path / "my.jsonl"), "--question", "problem", "--answer", "answer", runs=runs)
-    assert added.returncode == 0 and "my: 3 rows" in added.stdout, added.stdout
-    assert "my " in elastic("data", "list", runs=runs).stdout
-    shown = elastic("data", "show", "my", "--rows", "1", runs=runs).stdout
-    assert "prompt: 0+0=? Let's think step by step" in shown and "truth: 0" in shown
-    built = elastic("run", "prepare-data", "--set", 'data.benchmarks=["my"]', runs=runs)
-    assert built.returncode == 0, built.stdout
-    assert pl.read_parquet(directory(built.stdout) / "my.parquet")["data_source"].to_list() == ["my"] * 3
-    # The copy is what is built, and only as it was added.
-    (tmp_path / "my.jsonl").write_text("")
-    again = elastic("run", "prepare-data", "--set", 'data.benchmarks=["my"]', runs=runs)
-    assert again.returncode == 0 and "nothing to do" in again.stdout
-    (copy,) = runs.glob("datasets/files/*/my.jsonl")
-    copy.write_text("")
-    changed = elastic("run", "prepare-data", "--set", 'data.benchmarks=["my"]', runs=runs)
-    assert changed.returncode == 2 and "my.jsonl" in changed.stdout
 
 
 @pytest.mark.parametrize(

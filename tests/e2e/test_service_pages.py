@@ -2,9 +2,6 @@
 `elastic up`."""
 
 import re
-import subprocess
-import sys
-import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +15,7 @@ from flows.commands.options import remember
 from flows.commands.services import links
 from tests.browser import PAGE_MS, watched
 from tests.elastic_up import Services, clean_environment, clients
+from tests.processes import python
 
 # What the runs hold is checked every day by tests/integration/test_cells.py.
 pytestmark = pytest.mark.slow
@@ -84,17 +82,7 @@ class Servers(NamedTuple):
 @pytest.fixture(scope="module")
 def servers(services: Services) -> Servers:
     project, variables = services.project, clients(services.project / "runs")
-    result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(RECORD)],
-        env={**clean_environment(), **variables, "ELASTIC_RUNS": str(project / "runs")},
-        cwd=Path(__file__).parents[2],
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=600,
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout[-3000:]
+    python(RECORD, environment={**clean_environment(), **variables, "ELASTIC_RUNS": str(project / "runs")})
     return Servers(f"http://127.0.0.1:{services.prefect_port}", services.mlflow, variables, project / "runs")
 
 

@@ -5,19 +5,24 @@ import json
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.models.special_tokens import load_markers
+from elastic_core.sweep.table import SweepTable
 from tests.api_server import ApiServer, listening
 from tests.documents import commands, page
-from tests.elastic_command import elastic, elastic_here
+from tests.elastic_command import elastic_here, environment
+from tests.exactness import broken_rules
 from tests.first_line import heavy_before
+from tests.plain_install import ENGINES, install
 
 Typed = Callable[[str], str]
+
+KEY = "s3cret-key-of-the-server"
 
 EVALUATION = commands(page("evaluate"))
 """What docs/evaluate.md has its reader type, in order."""
@@ -65,16 +70,32 @@ def own_problems(toured: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def evaluated(toured: Path, own_problems: str) -> Iterator[str]:
-    """What the page's `elastic evaluate` says of a model that a server here draws from, in small."""
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command where nothing is installed but what `pip install elastic-reasoning[pipeline]` brings."""
+    return install(tmp_path_factory.mktemp("environment"))
+
+
+@pytest.fixture(scope="module")
+def evaluated(plain: Path, toured: Path, own_problems: str) -> str:
+    """What the page's `elastic evaluate` says there of a model that a server here draws from, in small."""
     (command,) = (line for line in EVALUATION if line.startswith("elastic evaluate OWNER/NAME"))
     small = "--budget 8+8 --budget 16+8 --samples 1 --set sweep.max_response_tokens=24"
-    with listening(ApiServer(load_markers(BASE)[0])) as server:
+    variables = {name: value for name, value in environment(toured).items() if not name.startswith("PYTHON")}
+    with listening(ApiServer(load_markers(BASE)[0], key=KEY)) as server:
         model = f"{server.address} --tokenizer {BASE}"
         command = command.replace("OWNER/NAME", model).replace("math500", own_problems)
-        done = elastic(*shlex.split(f"{command} {small}")[1:], runs=toured)
+        done = subprocess.run(
+            [plain, *shlex.split(f"{command} {small}")[1:]],
+            cwd=plain.parent,
+            env=variables | {"ELASTIC_API_KEY_DRAWN": KEY},
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=1700,
+            check=False,
+        )
     assert done.returncode == 0, done.stdout[-6000:]
-    yield done.stdout
+    return done.stdout
 
 
 def test_a_newcomers_tour(
@@ -134,6 +155,21 @@ def test_a_newcomers_tour(
     assert 'did you mean "playground"?' in wrong("playgroud")
     assert 'did you mean "--model"?' in wrong(f"playground --modle mine={BASE}")
     assert 'did you mean "smoke"?' in wrong("playground --preset smok")
+
+
+def test_an_evaluation_of_a_server_needs_no_engines_and_leaves_its_key_nowhere(
+    plain: Path, toured: Path, evaluated: str
+) -> None:
+    look = f"import importlib.util as u, sys; sys.exit(bool([n for n in {ENGINES} if u.find_spec(n)]))"
+    assert subprocess.run([plain.with_name("python"), "-c", look]).returncode == 0
+    (table,) = map(SweepTable, toured.glob("evaluate/sweep/*/table"))
+    assert broken_rules(table.read()) == {}
+    server = json.loads((table.directory / "manifest.json").read_text())["servers"]["drawn"]
+    assert server["server"] == "vllm 1.2.3" and (server["root"], server["context"]) == ("/models/drawn", 512)
+    assert server["weights"].startswith("not hashed")
+    files = [file for file in toured.rglob("*") if file.is_file()]
+    assert [file for file in files if KEY.encode() in file.read_bytes()] == [] and KEY not in evaluated
+    assert not table.read()["solution"].str.contains(KEY, literal=True).any(), "compressed"
 
 
 @pytest.mark.parametrize(

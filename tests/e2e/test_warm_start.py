@@ -7,7 +7,8 @@ from mlflow import MlflowClient
 
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.system.fingerprint import model_fingerprint
-from tests.elastic_command import elastic
+from tests.elastic_command import elastic, elastic_here
+from tests.exactness import recorded
 from tests.listening import watched
 
 STEPS = ("run", "warm-start", "--preset", "smoke", "--set", "warm_start.steps=4")
@@ -21,10 +22,7 @@ def test_a_few_steps_of_fine_tuning_change_the_weights_once(tmp_path: Path) -> N
     assert model_fingerprint(model) != model_fingerprint(BASE)
     assert any("elastic_core.training.sft" in place.command for place in places)
     assert not [place for place in places if not place.is_loopback]
-    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
-    experiment = client.get_experiment_by_name("smoke")
-    assert experiment is not None
-    (recorded,) = client.search_runs([experiment.experiment_id], "tags.stage = 'warm-start'")
-    assert recorded.info.status == "FINISHED"
-    again = elastic(*STEPS, runs=tmp_path)
+    everything = recorded(MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}"))
+    assert [run.info.status for run in everything if run.data.tags["stage"] == "warm-start"] == ["FINISHED"]
+    again = elastic_here(*STEPS, runs=tmp_path)
     assert "warm-start: done before, nothing to do" in again.stdout and str(model) in again.stdout

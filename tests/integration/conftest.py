@@ -1,20 +1,51 @@
 """What several integration tests use."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
+from elastic_core.rewards import as_published
+from elastic_core.rewards import math as rewards_math
+from elastic_core.rewards.math import Pool
 from elastic_core.system.ray_cluster import RayCluster, local_cluster
 from tasks.records.mlflow_tracker import Tracker
 
 
+@pytest.fixture(scope="session")
+def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database that takes seconds to be made, to be copied."""
+    from mlflow import MlflowClient
+
+    file = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    MlflowClient(f"sqlite:///{file}").search_experiments()
+    return file
+
+
 @pytest.fixture(scope="module")
-def tracker(tmp_path_factory: pytest.TempPathFactory) -> Tracker:
+def tracker(empty_mlflow: Path, tmp_path_factory: pytest.TempPathFactory) -> Tracker:
     runs = tmp_path_factory.mktemp("runs")
+    shutil.copy(empty_mlflow, runs)
     return Tracker("smoke", runs, f"sqlite:///{runs}/mlflow.db")
+
+
+@pytest.fixture(scope="session")
+def patient_pool() -> Iterator[Pool]:
+    """Workers for mathematics, which take seconds to start."""
+    pool = Pool(deadline=60.0)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def patient(patient_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine does not hurry them: what is right is asked, not how fast."""
+    for module in (rewards_math, as_published):
+        monkeypatch.setattr(module, "shared_pool", lambda: patient_pool)
 
 
 @pytest.fixture(scope="session")

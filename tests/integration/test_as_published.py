@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,15 +25,7 @@ GROUPS = [group for path in FILES for group in groups(path)]
 MATHEMATICS = [group for group in GROUPS if "truth" not in group]
 CODE = [group for group in GROUPS if "truth" in group]
 
-
-@pytest.fixture(scope="module", autouse=True)
-def patient() -> Iterator[None]:
-    """A pool that a busy machine does not hurry."""
-    pool = Pool(deadline=HANGS)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(as_published, "shared_pool", lambda: pool)
-        yield
-    pool.close()
+pytestmark = pytest.mark.usefixtures("patient")
 
 
 def encoded(benchmark: str, truth: Any) -> str:

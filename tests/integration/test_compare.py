@@ -19,9 +19,10 @@ from tests.unit.test_compare import rows
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A runs directory and its MLflow database, which takes seconds to be made."""
+def runs(empty_mlflow: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A runs directory and its MLflow database."""
     directory = tmp_path_factory.mktemp("runs")
+    shutil.copy(empty_mlflow, directory)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{directory / 'mlflow.db'}")
         patch.setenv("ELASTIC_RUNS", str(directory))

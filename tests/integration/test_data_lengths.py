@@ -1,10 +1,9 @@
 """Tokenizers that use all cores, in a process that forks."""
 
 import os
-import subprocess
-import sys
 
 from elastic_core.miniature.warm_start import BASE
+from tests.processes import python
 
 FORK = """
 import os, signal, sys
@@ -23,4 +22,4 @@ sys.exit(os.waitpid(child, 0)[1] != 0)
 
 def test_a_forked_child_does_not_wait_for_the_threads_of_its_parent() -> None:
     environment = os.environ | {"TOKENIZERS_PARALLELISM": "false"}
-    subprocess.run([sys.executable, "-c", FORK, str(BASE)], env=environment, check=True, timeout=600)
+    python(FORK, BASE, environment=environment)

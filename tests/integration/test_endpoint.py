@@ -17,7 +17,7 @@ from elastic_core.models.special_tokens import load_markers
 from elastic_core.strategies import Completion, Finish, Generate, Sampling
 from elastic_core.system.network import free_ports
 from flows.runtime.endpoints import find_endpoints
-from tests.elastic_command import elastic
+from tests.elastic_command import elastic_here
 from tests.exactness import broken_rules
 from tests.swept import NUM_PROBLEMS, NUM_SAMPLES, SAMPLING, Swept, grid, sweep
 from tests.vllm_server import VllmServer
@@ -138,7 +138,7 @@ def test_a_question_in_the_terminal_is_answered_by_a_server(
     server: VllmServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("ELASTIC_API_KEY_MINIATURE", API_KEY)
-    answered = elastic("ask", "36+6=?", "--model", server.address, "--budget", "16+24", runs=tmp_path)
+    answered = elastic_here("ask", "36+6=?", "--model", server.address, "--budget", "16+24", runs=tmp_path)
     assert answered.returncode == 0, answered.stdout
     assert "tokens: " in answered.stdout and " of 16" in answered.stdout
 

@@ -1,6 +1,10 @@
 """Programs that are right pass and their wrong variants do not, on real problems and on made ones."""
 
 import json
+import os
+import subprocess
+import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from textwrap import dedent
 
@@ -62,35 +66,6 @@ CODEFORCES = {
         "r * r - 1",
         "r * r",
     ),
-    88: (
-        """
-        import sys
-        for x in sys.stdin.read().split()[1:]:
-            ok = x[0] == "1" and x[-1] != "9" and "0" not in x[1:-1]
-            print("YES" if ok else "NO")
-        """,
-        '"9"',
-        '"0"',
-    ),
-    96: (
-        """
-        for _ in range(int(input())):
-            a, b = input().split()
-            print(b[0] + a[1:], a[0] + b[1:])
-        """,
-        "a[0]",
-        "b[0]",
-    ),
-    123: (
-        """
-        for _ in range(int(input())):
-            n, k = map(int, input().split())
-            print(-(-(n - 1) // (k - 1)))
-        """,
-        "-(-(n - 1) // (k - 1))",
-        "(n - 1) // (k - 1)",
-    ),
-    199: ("for _ in range(int(input())): print(sum(map(int, input())))", "sum", "max"),
     203: (
         """
         def steps(n):
@@ -105,15 +80,6 @@ CODEFORCES = {
         """,
         "steps(l) +",
         "",
-    ),
-    221: (
-        """
-        for _ in range(int(input())):
-            n, m, k = map(int, input().split())
-            print(min(n, k) * min(m, k))
-        """,
-        "min(m, k)",
-        "m",
     ),
     280: (
         """
@@ -660,3 +626,42 @@ def test_a_returned_value_far_longer_than_the_expected_one_is_not_read() -> None
     assert grade("def f(): return [0] * 100_000", truth) is RUNTIME_ERROR
     long = CodeTruth("functional", (CodeTest("", str(["é" * 10] * 100_000).replace("'", '"')),), method="f")
     assert grade("def f(): return ('é' * 10,) * 100_000", long) is CORRECT
+
+
+COMPETITORS = 7
+BURN = "import time\nwhile time.process_time() < 0.5: pass\nprint(1)"
+"""Half a second of work: four seconds among seven others on one processor."""
+
+
+@pytest.mark.parametrize(
+    "truth",
+    [
+        CodeTruth("stdin", (CodeTest("", "1"),)),
+        CodeTruth("functional", (CodeTest("", "1"),), method="solve"),
+        CodeTruth("check", code="assert solve() == 1"),
+    ],
+    ids=lambda truth: truth.kind,
+)
+def test_waiting_for_a_processor_is_not_the_program_s_time(truth: CodeTruth, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runners, "TEST_SECONDS", 2.0)
+    monkeypatch.setattr(runners, "PROGRAM_SECONDS", 2.0)
+    function = "import time\ndef solve():\n    began = time.process_time()\n"
+    function += "    while time.process_time() - began < 0.5: pass\n    return 1\n"
+    found: list[GradeStatus] = []
+    processor = min(os.sched_getaffinity(0))
+    command = ["taskset", "--cpu-list", str(processor), sys.executable, "-c", "while True: pass"]
+    competitors = [subprocess.Popen(command) for _ in range(COMPETITORS)]
+
+    def grade() -> None:
+        os.sched_setaffinity(0, {processor})  # Of this thread, and so of the sandbox.
+        found.append(runners.run(BURN if truth.kind == "stdin" else function, truth))
+
+    thread = threading.Thread(target=grade)
+    try:
+        thread.start()
+        thread.join()
+    finally:
+        for competitor in competitors:
+            competitor.kill()
+            competitor.wait()
+    assert found == [CORRECT]

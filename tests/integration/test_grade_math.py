@@ -33,19 +33,6 @@ ENDLESS = "9^{9^{9^9}}"
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="module")
-def patient_pool() -> Iterator[Pool]:
-    pool = Pool(deadline=HANGS)
-    yield pool
-    pool.close()
-
-
-@pytest.fixture
-def patient(patient_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pool that a busy machine does not hurry: what is right is asked, not how fast."""
-    monkeypatch.setattr(rewards_math, "shared_pool", lambda: patient_pool)
-
-
 @pytest.fixture
 def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
     """A pool of two workers with a short deadline in place of the process's own."""
@@ -77,20 +64,13 @@ def graded(answers: list[tuple[str, str]]) -> list[Grade]:
 
 @needs_upstream
 @pytest.mark.usefixtures("patient")
-def test_every_real_answer_is_right_as_it_is_written() -> None:
-    answers = accepted_answers()
+@pytest.mark.parametrize("notation", ["its own", "another"])
+def test_every_real_answer_is_right(notation: str) -> None:
+    draw, answers = random.Random(0), accepted_answers()
     assert len(answers) > 1900
-    wrong = [answer for answer, one in zip(answers, graded(answers), strict=True) if one.score != 1]
-    assert wrong == []
-
-
-@needs_upstream
-@pytest.mark.usefixtures("patient")
-def test_every_real_answer_is_right_in_another_notation() -> None:
-    draw = random.Random(0)
-    answers = [(other_notation(answer, draw), truth) for answer, truth in accepted_answers()]
-    wrong = [answer for answer, one in zip(answers, graded(answers), strict=True) if one.score != 1]
-    assert wrong == []
+    if notation == "another":
+        answers = [(other_notation(answer, draw), truth) for answer, truth in answers]
+    assert [answer for answer, one in zip(answers, graded(answers), strict=True) if one.score != 1] == []
 
 
 @needs_upstream
@@ -129,41 +109,6 @@ def test_no_hostile_answer_is_right_hangs_or_does_anything(pool: Pool, tmp_path:
     assert credited <= EQUAL_BUT_FOR_LOOKS
     assert late == {}
     assert not canary.exists()
-
-
-@pytest.mark.parametrize(
-    ("answer", "accepted", "score"),
-    [
-        (r"\frac{1}{\tan x}", r"\cot x", 1),
-        (r"\sin^2 x + \cos^2 x", "1", 1),
-        (r"\tan x", r"\cot x", 0),
-        ("1.41421356", r"\sqrt{2}", 1),
-        ("1.414", r"\sqrt{2}", 0),
-        ("x>2", r"(2,\infty)", 1),
-        (r"(3,\infty)\cup(-\infty,2)", r"(-\infty, 2) \cup (3, \infty)", 1),
-        (r"(3,\infty)\cup(-\infty,2]", r"(-\infty, 2) \cup (3, \infty)", 0),
-        ("-7y+5x+11z+4=0", "5x - 7y + 11z + 4 = 0", 1),
-        ("-7y+5x+11z+5=0", "5x - 7y + 11z + 4 = 0", 0),
-        ("y=5", "x=5", 0),
-        (r"2\sin(t)\cos(t)", r"\sin(2t)", 1),
-        (r"e^{-t}e^{2t}", "e^t", 1),
-        (r"\sin(10^{-20})", r"\sin(2\cdot 10^{-20})", 0),
-        (r"\ln 4", r"2\ln 2", 1),
-        ("y' + y = 0", "y + y = 0", 0),
-        (r"\log_2 8", "3", 1),
-        (r"\binom{5}{2}", "10", 1),
-        ("f(x)+2m", "f(x)+2", 0),
-        ("1 2", "3", 0),
-        ("1 1", "11", 0),
-        (r"46\%\%", "46", 0),
-        ("X+\\sin x", "x+\\sin x", 0),
-        (r"\{\sin x, \cos x\}", r"\{\cos x, \sin x\}", 1),
-        (r"(\sin x, \cos x)", r"(\cos x, \sin x)", 0),
-    ],
-)
-@pytest.mark.usefixtures("patient")
-def test_expressions_are_compared_as_mathematics(answer: str, accepted: str, score: int) -> None:
-    assert grade("math", boxed(answer), accepted).score == score
 
 
 @pytest.mark.usefixtures("patient")

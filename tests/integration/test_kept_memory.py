@@ -1,10 +1,9 @@
 """Memory that a training on a CPU no longer needs goes back to the machine."""
 
 import os
-import subprocess
-import sys
 
 from elastic_core.training.launch import KEPT_MEMORY
+from tests.processes import python
 
 PIECES = """
 import os, torch
@@ -22,5 +21,4 @@ print(kept - resident())
 
 def test_kept_memory_is_given_back_where_verl_empties_the_cache() -> None:
     """Here 256 MiB, in pieces of 4 MiB between others that are in use."""
-    command = [sys.executable, "-c", PIECES]
-    assert int(subprocess.check_output(command, env=os.environ | KEPT_MEMORY, text=True)) > 200 * 2**20
+    assert int(python(PIECES, environment=os.environ | KEPT_MEMORY).stdout) > 200 * 2**20

@@ -84,6 +84,8 @@ def test_no_file_of_this_machine_is_copied_to_where_files_are_served(address: st
 def test_the_page_works_as_before(address: str) -> None:
     with inside(address) as client:
         answer = predict(client, TEXTBOXES, "1+1?", "2", None)
+        assert "default-src 'self'" in client.get("").headers["content-security-policy"]
+        assert client.post("gradio_api/queue/join", content=b"x" * 2_000_000).status_code == 413
     assert answer.status_code == 200 and answer.json()["data"] == ["2", None]
 
 

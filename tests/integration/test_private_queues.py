@@ -1,14 +1,12 @@
 """TransferQueue on a Ray cluster as training starts it: its own processes are answered, and nobody else."""
 
 import json
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 
 from elastic_core.system.ray_cluster import RayCluster
+from tests.processes import python
 
 QUEUE = """
     import json, pickle, sys, time
@@ -64,15 +62,7 @@ QUEUE = """
 @pytest.mark.parametrize("how", ["protected", "open"])
 def test_what_a_stranger_sends_is_not_read(how: str, cluster: RayCluster, tmp_path: Path) -> None:
     """And it is without the key, which is why this is here: when that changes, the protection may go."""
-    result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(QUEUE), str(tmp_path / "ran"), how, str(cluster.gcs)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout[-4000:]
+    result = python(QUEUE, tmp_path / "ran", how, cluster.gcs)
     (found,) = [line for line in result.stdout.splitlines() if line.startswith("found ")]
     places, ran = json.loads(found.removeprefix("found "))
     assert places >= 2 and ran is (how == "open")

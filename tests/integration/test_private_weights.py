@@ -5,10 +5,7 @@ import multiprocessing
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 import tempfile
-import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +14,8 @@ from uuid import uuid4
 
 import pytest
 import zmq
+
+from tests.processes import python
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -120,10 +119,8 @@ def handle(everybodys: Path) -> Iterator[str]:
 
 def transferred(handle: str, how: str, everybodys: Path) -> Any:
     variables = {"VERL_PLATFORM": "cpu", "TMPDIR": str(everybodys), "ELASTIC_QUEUE_KEY": "00" * 32}
-    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(TRANSFER), handle, how, str(TRAINER)]
-    environment = os.environ | variables
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
-    (found,) = [line for line in run.stdout.splitlines() if line.startswith("found ")] or [run.stderr[-3000:]]
+    run = python(TRANSFER, handle, how, TRAINER, environment=os.environ | variables)
+    (found,) = [line for line in run.stdout.splitlines() if line.startswith("found ")]
     return json.loads(found.removeprefix("found "))
 
 

@@ -21,7 +21,8 @@ from flows.commands import sweeps
 from flows.runtime.stages import Stages
 from tasks.records.mlflow_tracker import Tracker
 from tasks.records.stage_directory import TABLE, Stage
-from tests.integration.test_standings import Api, api  # noqa: F401 (a fixture)
+from tests.data_server import Server
+from tests.integration.test_standings import api  # noqa: F401 (a fixture)
 from tests.report_tables import row, table
 
 CODEFORCES = "codeforces"
@@ -75,7 +76,7 @@ def sweep(runs: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
 def test_a_report_without_standings_is_made_again_once_they_can_be_fetched(
     runs: Path,
     sweep: Stage,
-    api: Api,  # noqa: F811
+    api: Server,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     overrides = {"data.benchmarks": [CODEFORCES]}

@@ -3,6 +3,7 @@
 All of it holds for a grader that is root and for one that is not.
 """
 
+import json
 import os
 import platform
 import shutil
@@ -351,6 +352,24 @@ def test_files_are_counted_while_the_program_is_silent(caplog: pytest.LogCapture
     with caplog.at_level("DEBUG", "elastic_core.rewards.code"):
         assert status_of("fill_tmp_with_names") is GradeStatus.RUNTIME_ERROR
     assert f"more than {bubblewrap.MAX_FILES} files" in caplog.text
+
+
+WHAT_IT_SEES = """
+import os, socket, sys
+print(sorted(os.listdir("/")))
+print(sorted(os.listdir("/opt")), sorted(os.listdir("/dev")), os.listdir("/tmp"), os.getcwd())
+print(sorted(os.environ), os.getuid(), os.getgid(), socket.gethostname())
+print([line for line in sys.path if "site-packages" in line], sys.flags.isolated, sys.flags.no_site)
+"""
+
+
+def test_a_program_sees_the_system_only() -> None:
+    seen = printed(WHAT_IT_SEES)
+    assert set(json.loads(seen[0].replace("'", '"'))) <= {"dev", "lib", "lib64", "opt", "tmp", "usr"}
+    assert seen[1] == "['harness', 'libraries', 'python'] ['null', 'stdin'] [] /tmp"  # the latter a link to the former
+    # Python itself sets LC_CTYPE where no locale is set.
+    assert seen[2] == "['LC_CTYPE', 'LD_LIBRARY_PATH', 'OPENBLAS_NUM_THREADS', 'PWD'] 1000 1000 sandbox"
+    assert seen[3] == "[] 1 1"
 
 
 FILES = """

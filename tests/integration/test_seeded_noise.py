@@ -1,12 +1,11 @@
 """Requests with seeds draw on a CPU what vLLM's own code draws, in half the time that their noise took."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
 from elastic_core.engines.parameters import EngineParameters
+from tests.processes import python
 
 PROGRAM = """
 import torch
@@ -36,5 +35,5 @@ def test_the_noise_of_seeded_requests_is_drawn_once(ours: bool) -> None:
     """The batch's own generator stands still where every request has one."""
     variables = EngineParameters(device="cpu").environment if ours else {}
     environment = {name: value for name, value in os.environ.items() if name != "ELASTIC_PRIVATE_STORES"} | variables
-    found = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True)
+    found = python(PROGRAM, environment=environment)
     assert found.stdout.split("\n")[-3:-1] == ["True", f"[False, False] [{ours}, False]"]

@@ -26,8 +26,10 @@ from tests.command_lines import command_lines
 from tests.documents import page
 from tests.elastic_up import (
     Services,
+    begin,
     clean_environment,
     clients,
+    ended,
     lines_until,
     prefect_client,
     start,
@@ -79,30 +81,13 @@ def test_a_deployment_runs_where_its_project_is_and_records_beside_it(services: 
     assert httpx.get(f"{mlflow}/health", trust_env=False).status_code == 200
 
     with prefect_client(services.project / "runs") as api:
-        deployment = api.get("/deployments/name/touch/small").json()
-        assert deployment["work_pool_name"] == "elastic"
-        run = api.post(f"/deployments/{deployment['id']}/create_flow_run", json={}).json()
-        wait_for(
-            lambda: api.get(f"/flow_runs/{run['id']}").json()["state_type"] in ("COMPLETED", "FAILED", "CRASHED"),
-            600,
-            "finished flow run",
-        )
-        assert api.get(f"/flow_runs/{run['id']}").json()["state_type"] == "COMPLETED"
+        assert api.get("/deployments/name/touch/small").json()["work_pool_name"] == "elastic"
+        assert ended(api, begin(api, "touch/small"))["type"] == "COMPLETED"
     # In the project's directory, with the tracking server that was started beside it.
     assert (services.project / "touched").read_text() == mlflow
 
 
-def test_what_a_person_paused_stays_paused_when_deployments_are_registered_again(services: Services) -> None:
-    runs = services.project / "runs"
-    with prefect_client(runs) as api:
-        for paused in (True, False):
-            known = api.get("/deployments/name/touch/small").json()
-            assert api.patch(f"/deployments/{known['id']}", json={"paused": paused}).status_code == 204
-            register(services.project, clean_environment() | clients(runs))
-            assert api.get("/deployments/name/touch/small").json()["paused"] == paused
-
-
-def test_a_schedule_with_parameters_is_made_as_documented_and_stays_when_deployments_are_registered_again(
+def test_what_a_person_paused_and_scheduled_as_documented_stays_when_deployments_are_registered_again(
     services: Services,
 ) -> None:
     text = page("operate").read_text()
@@ -118,14 +103,18 @@ def test_a_schedule_with_parameters_is_made_as_documented_and_stays_when_deploym
     done = subprocess.run(["bash", "-ec", script], env=variables, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     with prefect_client(services.project / "runs") as api:
-        for _ in range(2):
-            interval, cron = sorted(
-                api.get("/deployments/name/touch/small").json()["schedules"],
-                key=lambda each: "cron" in each["schedule"],
-            )
+
+        def known() -> Any:
+            deployment = api.get("/deployments/name/touch/small").json()
+            interval, cron = sorted(deployment["schedules"], key=lambda each: "cron" in each["schedule"])
             assert (interval["schedule"]["interval"], interval["parameters"]) == (21600, {})
             assert (cron["schedule"]["cron"], cron["parameters"], cron["active"]) == ("0 2 * * *", {"name": "t"}, True)
+            return deployment
+
+        for paused in (True, False):
+            assert api.patch(f"/deployments/{known()['id']}", json={"paused": paused}).status_code == 204
             register(services.project, variables)
+            assert known()["paused"] == paused
 
 
 def test_the_worker_runs_what_prefect_yaml_names_whatever_the_server_says(services: Services) -> None:
@@ -147,12 +136,7 @@ def test_the_worker_runs_what_prefect_yaml_names_whatever_the_server_says(servic
             assert api.patch(f"/deployments/{known['id']}", json=fields).status_code == 204
 
         def finished(deployment: str, **more: Any) -> dict[str, Any]:
-            created = api.post(f"/deployments/{deployment}/create_flow_run", json=more)
-            assert created.status_code == 201, created.text
-            path = f"/flow_runs/{created.json()['id']}"
-            final = ("COMPLETED", "FAILED", "CRASHED")
-            wait_for(lambda: api.get(path).json()["state_type"] in final, 600, "finished flow run")
-            return dict(api.get(path).json()["state"])
+            return ended(api, begin(api, deployment, **more))
 
         made = api.post("/deployments/", json={**body, "name": "foreign", "job_variables": variables})
         assert made.status_code in (200, 201), made.text
@@ -188,19 +172,6 @@ def test_ctrl_c_leaves_nothing(services: Services) -> None:
     for port in (services.prefect_port, services.mlflow_port):
         with socket.socket() as probe:
             assert probe.connect_ex(("127.0.0.1", port))
-
-
-def test_a_taken_port_is_one_sentence(project: Path, environment: dict[str, str]) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        process = start(project, environment, port, free_ports(1)[0])
-        output, _ = process.communicate(timeout=600)
-    assert process.returncode == 2
-    assert output.startswith(f"error: prefect cannot listen on 127.0.0.1 port {port} ")
-    assert f"process {os.getpid()}" in output and "--prefect-port" in output
-    assert output.count("\n") == 1
 
 
 @pytest.mark.slow

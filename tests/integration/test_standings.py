@@ -4,15 +4,11 @@ import json
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
@@ -23,26 +19,23 @@ from elastic_core.rewards.codeforces import standings
 from elastic_core.rewards.codeforces.standings import NoData, fetch, from_api, load, save
 from elastic_core.statistics.intervals import mean_share
 from tasks.report import fetch_standings
+from tests.data_server import Answer, Server, serving
 
 CHANGES, STANDINGS = "contest.ratingChanges", "contest.standings"
 PROBLEMS = [{"contestId": 1, "index": "A", "name": "Sums", "points": 500.0}, {"contestId": 1, "index": "B1"}]
 
 
-@dataclass(frozen=True)
-class Answer:
-    status: int = 200
-    body: bytes = b""
-    headers: tuple[tuple[str, str], ...] = ()
-    drop_after: int | None = None
-    """Bytes after which the connection is dropped."""
-
-
 def failed(comment: str, status: int = 400) -> Answer:
-    return Answer(status, json.dumps({"status": "FAILED", "comment": comment}).encode())
+    return Answer(status, body=json.dumps({"status": "FAILED", "comment": comment}).encode())
 
 
-def ok(result: Any) -> Answer:
-    return Answer(200, json.dumps({"status": "OK", "result": result}).encode())
+def ok(result: Any) -> bytes:
+    return json.dumps({"status": "OK", "result": result}).encode()
+
+
+def at(method: str, contest: int) -> str:
+    """Other parameters are refused to anonymous callers."""
+    return f"/api/{method}?contestId={contest}"
 
 
 def row(handle: str, points: float, penalty: int = 0, kind: str = "CONTESTANT") -> dict[str, Any]:
@@ -66,64 +59,18 @@ def contest(number: int, num: int = 250) -> tuple[dict[str, Any], list[dict[str,
     return table, [change(f"user{i}", 2500 - 5 * i) for i in range(num)]
 
 
-@dataclass
-class Api:
-    """The answers by method and contest, faults first, and when each was asked for what."""
-
-    answers: dict[tuple[str, int], Answer] = field(default_factory=dict)
-    faults: dict[tuple[str, int], list[Answer]] = field(default_factory=dict)
-    asked: list[tuple[str, int]] = field(default_factory=list)
-    times: list[float] = field(default_factory=list)
-    queries: set[str] = field(default_factory=set)
-    url: str = ""
-
-    def add(self, *numbers: int) -> None:
-        for number in numbers:
-            table, changes = contest(number)
-            self.answers[STANDINGS, number], self.answers[CHANGES, number] = ok(table), ok(changes)
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    api: Api
-
-    def do_GET(self) -> None:
-        parts = urlsplit(self.path)
-        asked = parts.path.removeprefix("/api/"), int(parse_qs(parts.query)["contestId"][0])
-        self.api.asked.append(asked)
-        self.api.times.append(time.monotonic())
-        self.api.queries.update(parse_qs(parts.query))
-        unknown = failed(f"contestId: Contest with id {asked[1]} not found")
-        faults = self.api.faults.get(asked)
-        answer = faults.pop(0) if faults else self.api.answers.get(asked, unknown)
-        self.send_response(answer.status)
-        for name, value in answer.headers:
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(answer.body)))
-        self.end_headers()
-        self.wfile.write(answer.body[: answer.drop_after])
-        self.close_connection = answer.drop_after is not None
-
-    def log_message(self, *_: object) -> None:
-        """Requests are recorded, not printed."""
-
-
 @pytest.fixture
-def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """The API at a local address, with contests 1 to 3, and no patience needed for retries."""
     monkeypatch.setattr(standings, "FIRST_WAIT", 0.01)
     monkeypatch.delenv(standings.API_VARIABLE, raising=False)
-    served = Api()
-    served.add(1, 2, 3)
-    http = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"api": served}))
-    http.daemon_threads = True
-    served.url = f"http://127.0.0.1:{http.server_port}/api"
-    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    yield served
-    http.shutdown()
-    http.server_close()
-    thread.join()
+    with serving() as server:
+        for number in (1, 2, 3):
+            for method, result in zip((STANDINGS, CHANGES), contest(number), strict=True):
+                server.files[at(method, number)] = ok(result)
+        server.faults[at(CHANGES, 99)] = [failed("contestId: Contest with id 99 not found")]
+        server.url += "/api"
+        yield server
 
 
 def cached(directory: Path) -> list[str]:
@@ -224,19 +171,19 @@ def test_a_broken_file_is_named(tmp_path: Path, content: bytes) -> None:
 # Fetching
 
 
-def test_contests_are_fetched_once_and_can_be_rated(tmp_path: Path, api: Api) -> None:
+def test_contests_are_fetched_once_and_can_be_rated(tmp_path: Path, api: Server) -> None:
     assert fetch([2, 1, 1], tmp_path, api.url, 0) == []
-    assert api.asked == [(CHANGES, 1), (STANDINGS, 1), (CHANGES, 2), (STANDINGS, 2)]
-    assert api.queries == {"contestId"}  # Others are refused to anonymous callers.
+    asked = [at(method, number) for number in (1, 2) for method in (CHANGES, STANDINGS)]
+    assert [path for path, _ in api.requests] == asked
     assert fetch([1, 2], tmp_path, api.url, 0) == []
-    assert len(api.asked) == 4
+    assert len(api.requests) == 4
     found, _ = load(tmp_path, [1, 2])
     rated = rating.rating({"1A": [True], "2A": [False]}, found, {1500: 1}, mean_share)
     assert rated.contests[1] > rated.contests[2]
 
 
-def test_requests_keep_their_distance(tmp_path: Path, api: Api) -> None:
-    api.faults[CHANGES, 1] = [Answer(500)]
+def test_requests_keep_their_distance(tmp_path: Path, api: Server) -> None:
+    api.faults[at(CHANGES, 1)] = [Answer(500)]
     fetch([1, 2], tmp_path, api.url, 0.15)
     assert len(api.times) == 5
     assert min(np.diff(api.times)) > 0.14
@@ -249,74 +196,68 @@ def test_requests_keep_their_distance(tmp_path: Path, api: Api) -> None:
         failed("Call limit exceeded", 400),
         failed("Call limit exceeded", 200),
         Answer(429),
-        Answer(403, b"Forbidden"),
-        Answer(503, b"<html>"),
-        Answer(200, b"<html>Codeforces is temporarily unavailable</html>"),
-        Answer(200, b'{"status": "OK", "result": [' + b" " * 5000, drop_after=100),
-        Answer(200, b"x" * 100, drop_after=0),
+        Answer(403, body=b"Forbidden"),
+        Answer(503, body=b"<html>"),
+        Answer(body=b"<html>Codeforces is temporarily unavailable</html>"),
+        Answer(drop_after=100),
+        Answer(drop_after=0),
     ],
 )
-def test_passing_faults_are_asked_again(tmp_path: Path, api: Api, fault: Answer) -> None:
-    api.faults[STANDINGS, 1] = [fault, fault]
+def test_passing_faults_are_asked_again(tmp_path: Path, api: Server, fault: Answer) -> None:
+    api.faults[at(STANDINGS, 1)] = [fault, fault]
     assert fetch([1], tmp_path, api.url, 0) == []
-    assert api.asked == [(CHANGES, 1)] + [(STANDINGS, 1)] * 3
+    assert [path for path, _ in api.requests] == [at(CHANGES, 1)] + [at(STANDINGS, 1)] * 3
 
 
-def test_the_server_says_how_long_to_wait(tmp_path: Path, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_says_how_long_to_wait(tmp_path: Path, api: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standings, "FIRST_WAIT", 100.0)
-    api.faults[CHANGES, 1] = [Answer(429, headers=(("Retry-After", "1"),))]
+    api.faults[at(CHANGES, 1)] = [Answer(429, {"Retry-After": "1"})]
     fetch([1], tmp_path, api.url, 0)
     assert 0.9 < api.times[1] - api.times[0] < standings.FIRST_WAIT
 
 
 def test_a_server_that_does_not_answer_is_asked_again(
-    tmp_path: Path, api: Api, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, api: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(standings, "READ_TIMEOUT", 1.0)
-    respond, slow = Handler.do_GET, [3.0]
-
-    def respond_late(handler: Handler) -> None:
-        time.sleep(slow.pop() if slow else 0)
-        respond(handler)
-
-    monkeypatch.setattr(Handler, "do_GET", respond_late)
+    api.seconds = [3.0]
     assert fetch([1], tmp_path, api.url, 0) == []
-    assert not slow
+    assert api.seconds == []
 
 
-def test_contests_without_data_are_recorded_and_not_asked_again(tmp_path: Path, api: Api) -> None:
-    api.answers[CHANGES, 2] = failed("contestId: Rating changes are unavailable for this contest")
-    api.answers[CHANGES, 3] = ok([])
+def test_contests_without_data_are_recorded_and_not_asked_again(tmp_path: Path, api: Server) -> None:
+    api.faults[at(CHANGES, 2)] = [failed("contestId: Rating changes are unavailable for this contest")]
+    api.files[at(CHANGES, 3)] = ok([])
     assert fetch([1, 2, 3, 99], tmp_path, api.url, 0) == [2, 3, 99]
-    asked = len(api.asked)
-    assert [api.asked.count((CHANGES, number)) for number in (2, 3, 99)] == [1, 1, 1]
+    asked = len(api.requests)
+    assert [len(api.asked(at(CHANGES, number))) for number in (2, 3, 99)] == [1, 1, 1]
     assert fetch([99, 3, 2, 1], tmp_path, api.url, 0) == [2, 3, 99]
-    assert len(api.asked) == asked
+    assert len(api.requests) == asked
     assert json.loads((tmp_path / "99.json").read_text())["without_data"] == "contestId: Contest with id 99 not found"
 
 
-def test_an_api_that_stays_away_is_an_error_that_says_how_to_go_on(tmp_path: Path, api: Api) -> None:
-    api.faults[STANDINGS, 2] = [Answer(503)] * standings.NUM_ATTEMPTS
+def test_an_api_that_stays_away_is_an_error_that_says_how_to_go_on(tmp_path: Path, api: Server) -> None:
+    api.faults[at(STANDINGS, 2)] = [Answer(503)] * standings.NUM_ATTEMPTS
     with pytest.raises(UserError, match=r"contest 2: .*HTTP 503.* 1 of 3 contests are cached .* same command goes on"):
         fetch([1, 2, 3], tmp_path, api.url, 0)
-    assert api.asked.count((STANDINGS, 2)) == standings.NUM_ATTEMPTS
+    assert len(api.asked(at(STANDINGS, 2))) == standings.NUM_ATTEMPTS
     assert cached(tmp_path) == ["1.json"]
     assert fetch([1, 2, 3], tmp_path, api.url, 0) == []
-    assert api.asked.count((STANDINGS, 1)) == 1
+    assert len(api.asked(at(STANDINGS, 1))) == 1
 
 
-def test_an_address_that_nobody_listens_at_is_named(tmp_path: Path, api: Api) -> None:
+def test_an_address_that_nobody_listens_at_is_named(tmp_path: Path, api: Server) -> None:
     with pytest.raises(UserError, match=r"cannot reach http://127\.0\.0\.1:9/api.* 0 of 1 contests are cached"):
         fetch([1], tmp_path, "http://127.0.0.1:9/api", 0)
 
 
 def test_an_answer_larger_than_any_contest_is_given_up(
-    tmp_path: Path, api: Api, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, api: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(standings, "MAX_BYTES", 100)
     with pytest.raises(UserError, match=r"bytes are announced; expected no more than 100"):
         fetch([1], tmp_path, api.url, 0)
-    assert len(api.asked) == 1
+    assert len(api.requests) == 1
 
 
 def test_what_is_no_address_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,17 +271,17 @@ def test_what_is_no_address_is_not_tried_again(tmp_path: Path, monkeypatch: pyte
     "answer",
     [
         failed("contestId: Non-gym contest standings are available only with no extra parameters"),
-        Answer(404, b"<html>"),
-        ok({"contest": {"id": 1}, "problems": []}),
+        Answer(404, body=b"<html>"),
+        Answer(body=ok({"contest": {"id": 1}, "problems": []})),
     ],
 )
 def test_refusals_and_unknown_answers_are_neither_repeated_nor_recorded(
-    tmp_path: Path, api: Api, answer: Answer
+    tmp_path: Path, api: Server, answer: Answer
 ) -> None:
-    api.answers[STANDINGS, 1] = answer
+    api.faults[at(STANDINGS, 1)] = [answer]
     with pytest.raises(UserError, match=r"no extra parameters|HTTP 404|no 'rows'"):
         fetch([1], tmp_path, api.url, 0)
-    assert api.asked.count((STANDINGS, 1)) == 1
+    assert len(api.asked(at(STANDINGS, 1))) == 1
     assert cached(tmp_path) == []
 
 
@@ -349,22 +290,22 @@ FETCH += "fetch([1, 2, 3], Path(sys.argv[1]), sys.argv[2], 0)"
 
 
 @pytest.mark.parametrize("ended_by", [signal.SIGKILL, signal.SIGINT])
-def test_an_interruption_loses_at_most_one_contest(tmp_path: Path, api: Api, ended_by: signal.Signals) -> None:
-    api.faults[STANDINGS, 2] = [Answer(429, headers=(("Retry-After", "100"),))]
+def test_an_interruption_loses_at_most_one_contest(tmp_path: Path, api: Server, ended_by: signal.Signals) -> None:
+    api.faults[at(STANDINGS, 2)] = [Answer(429, {"Retry-After": "100"})]
     command = [sys.executable, "-c", FETCH, str(tmp_path), api.url]
     fetching = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    while (STANDINGS, 2) not in api.asked:
+    while not api.asked(at(STANDINGS, 2)):
         assert fetching.poll() is None
         time.sleep(0.01)
     fetching.send_signal(ended_by)
     assert fetching.wait() != 0
     assert cached(tmp_path) == ["1.json"]
     assert fetch([1, 2, 3], tmp_path, api.url, 0) == []
-    assert api.asked.count((STANDINGS, 1)) == 1
+    assert len(api.asked(at(STANDINGS, 1))) == 1
     assert cached(tmp_path) == ["1.json", "2.json", "3.json"]
 
 
-def test_the_task_asks_where_the_environment_says(tmp_path: Path, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_task_asks_where_the_environment_says(tmp_path: Path, api: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(standings.API_VARIABLE, api.url)
     assert fetch_standings.fn([1, 99], tmp_path, "http://127.0.0.1:9/api", 0) == [99]
     monkeypatch.delenv(standings.API_VARIABLE)

@@ -13,35 +13,39 @@ CREDIT = {"of": "segment", "own_baseline": True, "divisor": "none"}
 CUTS = {"credit": CREDIT, "at": [2, 6], "weights": [0.5, 0.5], "answers": 2, "thoughts": 3}
 
 
-def test_a_thought_that_closes_itself_is_all_sampled() -> None:
-    output = rollout(Server(WORD, END, *BOX, EOS))
-    assert output.response_ids == [WORD, END, *BOX, EOS]
-    assert output.response_mask == [1] * len(output.response_ids)
-    assert output.reward_score == 1.0
+@pytest.mark.parametrize(
+    ("written", "response", "mask"),
+    [
+        ((WORD, END, *BOX, EOS), (WORD, END, *BOX, EOS), [1] * (len(BOX) + 3)),
+        ((WORD,) * 6 + (*BOX, EOS), (WORD,) * 6 + (END, *BOX, EOS), [1] * 6 + [0] + [1] * (len(BOX) + 1)),
+        # verl reports a stop token and exhausted tokens alike.
+        ((WORD,) * 5 + (END, *BOX, EOS), (WORD,) * 5 + (END, *BOX, EOS), [1] * (len(BOX) + 7)),
+        ((WORD, EOS, *BOX, EOS), (WORD, END, *BOX, EOS), [1, 0] + [1] * (len(BOX) + 1)),
+        ((WORD, END) + (WORD,) * 50, (WORD, END) + (WORD,) * 8, [1] * 10),
+    ],
+    ids=["closed", "forced", "closed as its last token", "end of text in the thought", "solution cut"],
+)
+def test_what_is_forced_gets_mask_0_and_logprob_0_and_nothing_else_is_invented(
+    written: tuple[int, ...], response: tuple[int, ...], mask: list[int]
+) -> None:
+    server = Server(*written)
+    output = rollout(server)
+    assert output.response_ids == list(response)
+    assert output.response_mask == mask
+    assert output.response_logprobs == [-0.5 * sampled for sampled in mask]
+    assert output.reward_score == float(EOS in response)
+    assert [request["sampling_params"]["max_tokens"] for request in server.requests] == [6, 8]
+    thought = [*output.prompt_ids, *response[: response.index(END) + 1]]
+    assert server.requests[1]["prompt_ids"] == thought, "unused thinking is not transferred"
+    measured = output.extra_fields["reward_extra_info"]
+    assert measured["think_tokens"] == sum(mask[: response.index(END) + 1])
+    assert (measured["acc"], measured["forced"]) == (output.reward_score, mask.count(0))
+    assert measured["solution_cut"] == float(EOS not in response)
 
 
 def test_a_model_of_qwens_architecture_may_have_another_tokenizer() -> None:
     assert "<|im_end|>" not in TOKENIZER.get_vocab()
     assert rollout(Server(WORD, END, *BOX, EOS), model_type="qwen2").reward_score == 1.0
-
-
-def test_a_forced_think_end_gets_mask_0_and_logprob_0() -> None:
-    output = rollout(Server(*[WORD] * 6, *BOX, EOS))
-    assert output.response_ids == [*[WORD] * 6, END, *BOX, EOS]
-    assert output.response_mask == [1] * 6 + [0] + [1] * (len(BOX) + 1)
-    assert output.response_logprobs == [-0.5] * 6 + [0.0] + [-0.5] * (len(BOX) + 1)
-    assert (
-        output.extra_fields["reward_extra_info"] | {"acc": 1.0, "think_tokens": 6.0, "forced": 1.0}
-        == (output.extra_fields["reward_extra_info"])
-    )
-
-
-def test_think_end_as_the_last_token_of_the_budget_is_the_models_own() -> None:
-    # verl reports a stop token and exhausted tokens alike.
-    output = rollout(Server(*[WORD] * 5, END, *BOX, EOS))
-    assert output.response_ids[:6] == [*[WORD] * 5, END]
-    assert 0 not in output.response_mask
-    assert output.extra_fields["reward_extra_info"]["forced"] == 0.0
 
 
 def test_in_one_pass_the_servers_think_end_counts_as_forced_and_its_last_token_is_dropped() -> None:
@@ -52,27 +56,6 @@ def test_in_one_pass_the_servers_think_end_counts_as_forced_and_its_last_token_i
     assert output.response_logprobs == [-0.5] * 6 + [0.0] + [-0.5] * 8
     (request,) = server.requests
     assert request["sampling_params"]["extra_args"] == {"think_budget": 6, "solution_budget": 8}
-
-
-def test_end_of_text_inside_the_thought_is_removed_and_think_end_forced() -> None:
-    output = rollout(Server(WORD, EOS, *BOX, EOS))
-    assert output.response_ids == [WORD, END, *BOX, EOS]
-    assert output.response_mask[:2] == [1, 0]
-
-
-def test_budgets_hold_exactly_and_unused_thinking_is_not_transferred() -> None:
-    server = Server(WORD, END, *[WORD] * 50)
-    output = rollout(server)
-    assert [request["sampling_params"]["max_tokens"] for request in server.requests] == [6, 8]
-    assert len(output.response_ids) == 2 + 8
-    assert output.extra_fields["reward_extra_info"]["solution_cut"] == 1.0
-    assert server.requests[1]["prompt_ids"] == [*output.prompt_ids, WORD, END]
-
-
-def test_a_solution_cut_at_its_budget_gets_no_invented_end_of_text() -> None:
-    output = rollout(Server(WORD, END, *[WORD] * 50))
-    assert output.response_ids == [WORD, END, *[WORD] * 8]
-    assert EOS not in output.response_ids and 0 not in output.response_mask
 
 
 def thinking_limits(**where: int | str) -> list[int]:

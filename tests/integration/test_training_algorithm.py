@@ -1,6 +1,5 @@
 """The small print of GRPO on forced samples, with verl's own tensors and loss."""
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,10 +18,9 @@ from verl.workers.utils.losses import ppo_loss
 from verl.workers.utils.padding import response_from_nested
 
 import elastic_core.training.grpo.trainer  # noqa: F401  # It registers our estimators.
-from elastic_core.training.grpo.config import compose
 from elastic_core.training.grpo.parameters import GrpoParameters
 from elastic_core.training.grpo.replay_buffer import to_sample, with_variance
-from tests.training_rollouts import BASE, BOX, END, EOS, WORD, Server, rollout
+from tests.training_rollouts import BASE, BOX, END, EOS, WORD, Server, composed, rollout
 
 FORCED = (*[WORD] * 6, *BOX, EOS)
 """What a model writes that does not close its thought within t = 6."""
@@ -31,10 +29,7 @@ CLOSED = (WORD, END, *BOX, EOS)
 
 @pytest.fixture(scope="module")
 def config() -> Any:
-    files = [Path("problems.parquet")]
-    return compose(
-        GrpoParameters(), model=BASE, train_files=files, validation_files=files, out_dir=Path("out"), run_name="test"
-    )
+    return composed(GrpoParameters())
 
 
 def jagged(rows: list[Any], dtype: torch.dtype) -> torch.Tensor:

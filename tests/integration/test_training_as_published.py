@@ -1,7 +1,6 @@
 """`train.as_published` beside the published script (Elastic-Reasoning 8871a3c): what its own functions made of the same
 scripted responses, in rollout, mask, micro-batches and loss, on one rank."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +9,10 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.utils.losses import ppo_loss
 
-from elastic_core.training.grpo.config import compose
 from elastic_core.training.grpo.parameters import GrpoParameters
 from elastic_core.training.micro_batches import MEAN_OF_EACH, rearrange_micro_batches
 from tests.integration.test_training_algorithm import jagged
-from tests.training_rollouts import BASE, BOX, END, EOS, WORD, Server, rollout
+from tests.training_rollouts import BOX, END, EOS, WORD, Server, composed, rollout
 
 STREAMS = {
     "closed, ended": (WORD, END, *BOX, EOS),
@@ -69,10 +67,7 @@ def test_a_thought_that_ended_the_text_is_worth_nothing(outputs: list[Any]) -> N
 @pytest.mark.parametrize("attention", ["sdpa", "flash_attention_2"])
 def test_loss_is_the_published_one_to_rounding(outputs: list[Any], attention: str) -> None:
     parameters = GrpoParameters(as_published=True, entropy_coefficient=0.01, kl_coefficient=0.1)
-    files = [Path("problems.parquet")]
-    config = compose(
-        parameters, model=BASE, train_files=files, validation_files=files, out_dir=Path("out"), run_name="test"
-    )
+    config = composed(parameters)
     actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
     lengths = [len(output.response_ids) for output in outputs]
     fields = {

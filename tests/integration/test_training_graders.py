@@ -1,7 +1,5 @@
 """A training whose rollouts could not be graded on some node ends before anything is loaded, with the reason."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ from omegaconf import OmegaConf
 from elastic_core.errors import UserError
 from elastic_core.system.ray_cluster import RayCluster
 from elastic_core.training import requirements
+from tests.processes import python
 
 ON_A_CLUSTER = """
 import sys
@@ -51,6 +50,4 @@ def test_a_node_without_a_sandbox_is_named_where_programs_are_graded(
 
 
 def test_every_node_of_a_cluster_looks_for_itself(cluster: RayCluster) -> None:
-    command = [sys.executable, "-W", "ignore", "-c", ON_A_CLUSTER, str(cluster.gcs)]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert found.stdout.splitlines()[-1:] == ["[None]"], found.stderr[-3000:]
+    assert python(ON_A_CLUSTER, cluster.gcs).stdout.splitlines()[-1:] == ["[None]"]

@@ -7,13 +7,12 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-import elastic_core.miniature
 from elastic_core.errors import UserError
+from elastic_core.miniature.warm_start import BASE
 from elastic_core.training.checkpoints import Validation
 from elastic_core.training.grpo.step_metrics import EVERY_STEP, StepMetrics, check_metrics, validation_of
 from tasks.records.mlflow_tracker import Tracker, flatten
 
-BASE = Path(elastic_core.miniature.__file__).parent / "base"
 VALIDATION = "val-core/miniature-validation/acc/mean@8"
 
 
@@ -136,11 +135,3 @@ def test_parameters_are_named_after_models_of_any_name(tracker: Tracker, run: st
         "models.trained-seed-2": "2ce1",
         "models.möd-l-1": "faa7",
     }
-
-
-def test_more_parameters_than_mlflow_takes_at_once_are_all_there(tracker: Tracker, run: str) -> None:
-    given = {f"many.{i}": i for i in range(230)}
-    tracker.log(run, params=given, metrics={"beside": 1.0})
-    found = tracker.client.get_run(run).data
-    assert {name: int(value) for name, value in found.params.items() if name.startswith("many.")} == given
-    assert found.metrics["beside"] == 1.0

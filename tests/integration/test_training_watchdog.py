@@ -1,11 +1,9 @@
 """A training some of whose processes died ends at once, with a word about which."""
 
-import subprocess
-import sys
-
 import pytest
 
 from elastic_core.system.ray_cluster import RayCluster
+from tests.processes import python
 
 TRAINER = """
 import sys, time
@@ -69,37 +67,29 @@ for victim in sys.argv[2:]:
 """
 
 
-def trainer(cluster: RayCluster, *victims: str) -> subprocess.CompletedProcess[str]:
-    """Trains once for each, in one process."""
-    return subprocess.run(
-        [sys.executable, "-c", TRAINER, str(cluster.gcs), *victims],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+def trained(cluster: RayCluster, *victims: str, status: int) -> str:
+    """What is said of a training for each, in one process."""
+    ended = python(TRAINER, cluster.gcs, *victims, status=status)
+    return ended.stdout + ended.stderr
 
 
 @pytest.mark.parametrize(
     ("victim", "reason"), [("worker", "class_name: Worker"), ("engine", "EngineCore encountered an issue")]
 )
 def test_a_dead_process_ends_the_training_and_is_named(victim: str, reason: str, cluster: RayCluster) -> None:
-    ended = trainer(cluster, victim)
-    assert ended.returncode == 1 and "alive" in ended.stdout and reason in ended.stdout, ended.stdout
+    said = trained(cluster, victim, status=1)
+    assert "alive" in said and reason in said
 
 
 @pytest.mark.slow
 def test_a_server_that_dies_before_the_first_weights_arrive_ends_the_training_too(cluster: RayCluster) -> None:
-    ended = trainer(cluster, "receiver of weights")
-    assert ended.returncode == 1 and "class_name: Server" in ended.stdout and "sent" not in ended.stdout, ended.stdout
+    said = trained(cluster, "receiver of weights", status=1)
+    assert "class_name: Server" in said and "sent" not in said
 
 
 @pytest.mark.slow
 def test_a_dead_process_is_the_reason_of_what_failed_with_it_and_nothing_else_is(cluster: RayCluster) -> None:
-    ended = trainer(cluster, "nobody", "rollouts", "rollouts and engine")
-    assert ended.returncode == 0, ended.stdout
-    lines = ended.stdout.splitlines()
+    lines = trained(cluster, "nobody", "rollouts", "rollouts and engine", status=0).splitlines()
     assert lines.count("alive") == 3 and {"nobody done", "rollouts RuntimeError rollouts failed"} <= set(lines)
     lost = "rollouts and engine ProcessLost a process of the training died: "
-    assert any(line.startswith(lost) for line in lines), ended.stdout
+    assert any(line.startswith(lost) for line in lines), lines

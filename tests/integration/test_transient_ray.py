@@ -1,11 +1,10 @@
 """What Ray raises for a killed process is told apart from what its own code raised, however many tasks handed it on."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 from elastic_core.system.ray_cluster import RayCluster
+from tests.processes import python
 
 DRIVER = """
 import json, os, signal, sys
@@ -46,6 +45,6 @@ Path(sys.argv[2]).write_text(json.dumps(transient))
 
 def test_a_killed_actor_is_worth_another_attempt_and_its_errors_are_not(cluster: RayCluster, tmp_path: Path) -> None:
     found = tmp_path / "transient.json"
-    subprocess.run([sys.executable, "-c", DRIVER, str(cluster.gcs), str(found)], timeout=600, check=True)
+    python(DRIVER, cluster.gcs, found)
     transient = json.loads(found.read_text())
     assert transient == {"killed": True, "lost": True, "assertion": False, "refuses to start": False}

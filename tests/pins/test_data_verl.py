@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from elastic_core.data.fetch import fetch
 from elastic_core.data.registry import REGISTRY
 from elastic_core.miniature.problems import TRAIN, MiniatureParameters
 from elastic_core.miniature.warm_start import BASE
+from tests.processes import python
 from tests.upstream import UPSTREAM, needs_upstream
 
 LOAD = """
@@ -38,16 +37,9 @@ for file in files:
 
 
 def load(files: list[Path], cache: Path) -> list[dict[str, object]]:
-    result = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", LOAD, str(BASE), str(cache), *map(str, files)],
-        env={**os.environ, "VERL_PLATFORM": "cpu", "HF_HOME": str(cache), "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    return [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+    environment = {"VERL_PLATFORM": "cpu", "HF_HOME": str(cache), "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+    said = python(LOAD, BASE, cache, *files, environment=os.environ | environment).stdout
+    return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
 
 
 def mirror_hub_rows(name: str, file: str, rows: list[dict[str, object]], mirror: Path) -> None:

@@ -6,7 +6,6 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,9 +18,9 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from verl.utils.debug.metrics import calculate_debug_metrics
 
 from elastic_core.engines.parameters import AliasFinder
-from elastic_core.training.grpo.config import compose
 from elastic_core.training.grpo.step_metrics import AGREEMENT, disagrees
 from flows import presets
+from tests.training_rollouts import composed
 
 ON_GPUS = [
     name for name in presets.names() if (settings := presets.resolve(name)).train and settings.training.device == "gpu"
@@ -29,16 +28,8 @@ ON_GPUS = [
 
 
 @pytest.fixture(scope="module", params=ON_GPUS)
-def config(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    directory: Path = tmp_path_factory.mktemp("job")
-    return compose(
-        presets.resolve(request.param).training,
-        model=directory / "model",
-        train_files=[directory / "train.parquet"],
-        validation_files=[directory / "validation.parquet"],
-        out_dir=directory / "out",
-        run_name="test",
-    )
+def config(request: pytest.FixtureRequest) -> Any:
+    return composed(presets.resolve(request.param).training)
 
 
 def test_log_probabilities_of_rollouts_are_at_the_temperature_of_the_trainers(config: Any) -> None:

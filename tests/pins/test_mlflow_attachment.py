@@ -1,11 +1,11 @@
 """How verl attaches to the MLflow run of a training that goes on."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import mlflow
+
+from tests.processes import python
 
 ATTACH = """
 import sys
@@ -23,7 +23,7 @@ def test_verls_configuration_is_an_artifact_that_may_change(tmp_path: Path) -> N
     run = client.create_run(client.create_experiment("training", artifact_location=str(tmp_path / "artifacts")))
     environment = {"VERL_PLATFORM": "cpu", "MLFLOW_TRACKING_URI": uri, "MLFLOW_RUN_ID": run.info.run_id}
     for nodes in ("1", "2"):
-        subprocess.run([sys.executable, "-c", ATTACH, nodes], env=os.environ | environment, check=True, timeout=600)
+        python(ATTACH, nodes, environment=os.environ | environment)
     assert client.get_run(run.info.run_id).data.params == {}
     assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["verl.yaml"]
     assert "nnodes: 2" in Path(client.download_artifacts(run.info.run_id, "verl.yaml", str(tmp_path))).read_text()

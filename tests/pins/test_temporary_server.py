@@ -15,6 +15,7 @@ import pytest
 
 from elastic_core.system.retry import wait_until
 from tests.elastic_up import clean_environment
+from tests.processes import python
 
 ATTACK = """
     from flows.runtime import environment
@@ -47,14 +48,7 @@ ATTACK = """
 
 
 def test_nobody_else_is_answered_by_the_server_of_a_run(tmp_path: Path) -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(ATTACK)],
-        env={**clean_environment(), "ELASTIC_RUNS": str(tmp_path)},
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=600,
-        check=True,
-    )
+    result = python(ATTACK, environment={**clean_environment(), "ELASTIC_RUNS": str(tmp_path)})
     assert json.loads(result.stdout.splitlines()[-1]) == [[401, None], [401, None], [401, None], [400, None]]
 
 

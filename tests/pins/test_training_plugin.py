@@ -1,15 +1,15 @@
 """The plugin loads in processes that import verl, or says why it did not."""
 
 import os
-import subprocess
-import sys
 from importlib.metadata import PackageNotFoundError
 
 import pytest
 
 from elastic_core.training import requirements
 from elastic_core.training.requirements import check_versions
+from tests.processes import python
 
+ON_CPU = os.environ | {"VERL_PLATFORM": "cpu"}
 PROBE = """
 import sys
 from elastic_core.training.requirements import require_plugin
@@ -29,31 +29,20 @@ print(get_platform().device_name, EngineRegistry.get_engine_cls("language_model"
 """
 
 
-def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-
-
 def test_verl_runs_on_a_cpu_once_the_plugin_is_loaded() -> None:
-    result = python(PROBE, VERL_PLATFORM="cpu")
-    assert result.stdout.splitlines()[-1] == "cpu FSDPEngineWithLMHead True True", result.stderr
+    result = python(PROBE, environment=ON_CPU)
+    assert result.stdout.splitlines()[-1] == "cpu FSDPEngineWithLMHead True True"
 
 
 def test_a_plugin_that_verl_never_tried_is_an_error() -> None:
-    result = python(PROBE, VERL_PLATFORM="cpu", VERL_USE_EXTERNAL_PLUGINS="none")
-    assert result.returncode != 0 and "verl did not load elastic_core.training.plugin" in result.stderr
+    result = python(PROBE, status=1, environment=ON_CPU | {"VERL_USE_EXTERNAL_PLUGINS": "none"})
+    assert "verl did not load elastic_core.training.plugin" in result.stderr
 
 
 def test_a_failing_plugin_fails_with_its_own_reason() -> None:
     # The tests' environment holds vLLM's CPU build; the other platforms require the CUDA one.
-    result = python(PROBE, VERL_PLATFORM="")
-    assert result.returncode != 0 and "RuntimeError: vllm is not installed" in result.stderr
+    result = python(PROBE, status=1, environment=os.environ | {"VERL_PLATFORM": ""})
+    assert "RuntimeError: vllm is not installed" in result.stderr
 
 
 @pytest.mark.parametrize(("found", "expected"), [("0.9.2", "verl is 0.9.2"), (None, "verl is not installed")])

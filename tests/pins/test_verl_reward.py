@@ -2,11 +2,10 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 from elastic_core.miniature.warm_start import BASE
+from tests.processes import python
 
 SCORE = r"""
 import asyncio, json, sys
@@ -56,14 +55,6 @@ print(json.dumps(scores))
 
 def test_no_scorer_of_verl_is_reachable(tmp_path: Path) -> None:
     responses = ["10+2 = 12</think>\\boxed{12}", "</think>\\boxed{13}", "\\boxed{12}", "</think>__import__('os')"]
-    result = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SCORE, str(BASE), str(tmp_path)],
-        input="\n".join(map(json.dumps, responses)),
-        env={**os.environ, "VERL_PLATFORM": "cpu"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
-    assert json.loads(result.stdout.splitlines()[-1]) == [1.0, 0.0, 0.0, 0.0]
+    given, environment = "\n".join(map(json.dumps, responses)), os.environ | {"VERL_PLATFORM": "cpu"}
+    said = python(SCORE, BASE, tmp_path, given=given, environment=environment).stdout
+    assert json.loads(said.splitlines()[-1]) == [1.0, 0.0, 0.0, 0.0]

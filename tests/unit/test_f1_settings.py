@@ -131,7 +131,7 @@ def test_the_preset_is_as_published_and_needs_no_think_markers(tmp_path: Path) -
     assert settings.sweep.templates.wording == "published" and not settings.thinks
     assert [use.thinks for use in models_in_use(settings)] == [False]
     assert all(use.thinks for use in models_in_use(presets.resolve("reasonflux-f1-7b")))
-    built = [entry.name for entry in DataInputs(FlowRun(settings, tmp_path)).chosen]
+    built = [entry.name for entry in FlowRun(settings, tmp_path).datasets]
     assert built == ["math500", "aime-2024", "amc", "olympiadbench", "reasonflux-sft-15k"]
 
 

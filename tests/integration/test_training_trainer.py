@@ -1,4 +1,5 @@
-"""A training that ends at a number of generated tokens, and steps whose rollouts leave more or fewer rows."""
+"""The trainer: when it validates, where it resumes, that it ends at a number of generated tokens, and steps whose
+rollouts leave more or fewer rows."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,20 +14,16 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from elastic_core.training.grpo import trainer as trainers
 from elastic_core.training.grpo.agent_loop import of_row
-from elastic_core.training.grpo.config import compose
 from elastic_core.training.grpo.parameters import GrpoParameters
 from elastic_core.training.grpo.step_metrics import GENERATED
 from elastic_core.training.grpo.trainer import ElasticTrainer, rollout_metrics
 from tests.integration.test_training_config import MINIATURE
+from tests.training_rollouts import composed
 
 
-def trainer_of(tmp_path: Path, **changes: Any) -> Any:
-    files = [tmp_path / "problems.parquet"]
+def trainer_of(directory: Path, **changes: Any) -> Any:
     trainer = object.__new__(ElasticTrainer)
-    trainer.config = compose(
-        GrpoParameters(**MINIATURE | changes), model="model", train_files=files, validation_files=files,
-        out_dir=tmp_path, run_name="test",
-    )  # fmt: skip
+    trainer.config = composed(GrpoParameters(**MINIATURE | changes), directory, mlflow=True)
     trainer.replay_buffer = SimpleNamespace(submitted=[], discarded=[])
     return trainer
 
@@ -67,12 +64,14 @@ def test_the_step_that_reaches_the_tokens_is_saved_validated_and_the_last(
 
 
 def test_a_resumed_training_goes_on_counting(rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "global_step_7"
-    folder.mkdir()
+    trainer = trainer_of(tmp_path)
+    folder = tmp_path / "out" / "global_step_7"
+    folder.mkdir(parents=True)
     (folder / "generated_tokens.json").write_text("1000\n")
     monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", lambda self: setattr(self, "global_steps", 7))
-    trainer = trainer_of(tmp_path)
+    before = trainer.config.copy()
     trainer._load_checkpoint()
+    assert trainer.config == before, "MLflow refuses another value of a setting"
     metrics: dict[str, Any] = {}
     trainer.step(metrics, {})
     assert metrics[GENERATED] == 1050.0
@@ -115,3 +114,37 @@ def test_rows_keep_the_advantages_that_they_come_with(tmp_path: Path) -> None:
     given, mask = torch.tensor([[0.25, 0.25, -0.5], [0.5, 0.0, 0.0]]), torch.tensor([[1, 1, 1], [0, 0, 0]])
     found, _ = get_adv_estimator_fn(config.algorithm.adv_estimator)(given, mask, index=SimpleNamespace(), config=None)
     assert found.tolist() == [[0.25, 0.25, -0.5], [0.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "first"),
+    [
+        ({"validate_every": 10}, True),
+        ({"validate_every": 10, "validate_first": False}, False),
+        ({"validate_every": 0}, False),
+    ],
+)
+def test_the_initial_model_is_validated_where_the_settings_say_so(
+    tmp_path: Path, changes: dict[str, Any], first: bool
+) -> None:
+    assert trainer_of(tmp_path, **changes).config.trainer.val_before_train == first
+
+
+@pytest.mark.parametrize(("step", "training", "validates"), [(0, False, True), (2, False, False), (2, True, True)])
+def test_a_resumed_training_goes_on_with_its_next_step(
+    monkeypatch: pytest.MonkeyPatch, step: int, training: bool, validates: bool
+) -> None:
+    monkeypatch.setattr(PPOTrainerSync, "_validate", lambda self: {"val-core/acc": 0.5})
+    trainer = object.__new__(ElasticTrainer)
+    trainer.global_steps, trainer._training = step, training
+    assert ("val-core/acc" in trainer._validate()) == validates
+
+
+def test_a_logger_that_is_missing_is_named_before_the_first_validation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PPOTrainerSync, "on_validate_begin", lambda self: None)
+    trainer = trainer_of(tmp_path)
+    trainer.logger = SimpleNamespace(logger={"console": None})
+    with pytest.raises(RuntimeError, match="could not attach to mlflow"):
+        trainer.on_validate_begin()
