@@ -13,7 +13,7 @@ from tasks.records.stage_directory import SOURCES
 
 @flow(name="prepare-data", flow_run_name="{run.settings.preset} prepare-data", validate_parameters=False)
 def run_prepare_data(run: FlowRun) -> Path:
-    """Fetch what is missing and build the data sets; returns the directory that holds them."""
+    """Fetch missing files and build the data sets; returns the directory that holds them."""
     data = run.inputs.data
     fetch_data(data.chosen, run.runs / SOURCES, data.mirror)
     run.forget_inputs()
@@ -26,6 +26,6 @@ prepare_data = for_deployments(run_prepare_data)
 
 
 def build_if_missing(run: FlowRun) -> None:
-    """For a flow that needs data, as a flow run of its own."""
+    """Build the data of a flow that needs it, as a separate flow run."""
     if not run.inputs.data.is_built:
         run_prepare_data(run)

@@ -25,7 +25,7 @@ from tasks.records.mlflow_tracker import Point, Tracker, chart, run_name
 from tasks.records.stage_directory import TABLE
 from tasks.records.terminal import TOLD
 
-NEWEST = "newest"  # What the sweep calls the newest registered model.
+NEWEST = "newest"  # Name of the newest registered model in the sweep.
 _NOTE = """\
 **Accuracy by date**: {charts}
 

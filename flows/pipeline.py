@@ -40,8 +40,9 @@ pipeline = for_deployments(run_pipeline)
 
 @flow(name="ablation", flow_run_name="{run.settings.preset} ablation", validate_parameters=False)
 def run_ablation(run: FlowRun) -> Path:
-    """Train every variant of the section `ablation`, once with each seed, and measure them beside `sweep.models`, under
-    one MLflow run; returns the path of the report. After a crash the same call finishes what is missing.
+    """Train every variant of the section `ablation`, once with each seed, and measure them together with
+    `sweep.models`, under one MLflow run; returns the path of the report. After a crash the same call finishes what is
+    missing.
 
     Raises:
         UserError: when the preset has no variants.

@@ -28,8 +28,8 @@ from tasks.sweep import measure
 
 @flow(name="sweep", flow_run_name="{run.settings.preset} sweep", validate_parameters=False)
 def run_sweep(run: FlowRun) -> Path:
-    """Measure the grid; what the table already holds is not generated again. The models of the preset's own trainings
-    get cards that say what was measured of them. Returns the directory of the trajectory table."""
+    """Measure the grid; rows of the table are not generated again. The models of the preset's trainings get cards
+    with their measured accuracy. Returns the directory of the trajectory table."""
     inputs = measure_grid(run)
     # A pipeline ends with its report.
     (print_result if run.parent is None else print)(conclusion(inputs))
@@ -40,7 +40,7 @@ sweep = for_deployments(run_sweep)
 
 
 def conclusion(inputs: Inputs) -> str:
-    """What a finished sweep ends with: the cards of its models are written, and they are compared."""
+    """Write the cards of a finished sweep's models, and return their comparison as text."""
     inputs.cards.write_all(inputs.checkpoints.values(), inputs.run.tracker)
     return render_comparison(seeds_as_one(measured_cells(inputs)))
 
@@ -66,7 +66,7 @@ def measured_cells(inputs: Inputs) -> pl.DataFrame:
 
 @flow(name="report", flow_run_name="{run.settings.preset} report", validate_parameters=False)
 def run_report(run: FlowRun) -> Path:
-    """Build the report of a finished sweep; returns the path of report.md, beside which all else lies."""
+    """Build the report of a finished sweep; returns the path of report.md."""
     inputs = run.inputs
     if not inputs.sweep.marker.exists():
         raise UserError(f"no finished sweep at {inputs.sweep.directory}; run first: {run.command('sweep')}")

@@ -66,7 +66,8 @@ def section(rows: pl.DataFrame, found: list[RatedCell] | None, theirs: pl.DataFr
     elif found is not None:
         ours = (
             f"Not measured: none of {len(contests)} contests has standings of {MIN_PARTICIPANTS} rated participants or "
-            f"more. Contests without standings: {_listed(sorted(contests))}. `elastic run report` fetches what it can."
+            f"more. Contests without standings: {_listed(sorted(contests))}. `elastic report --preset NAME` fetches "
+            "what it can."
         )
     else:
         ours = "Not measured: the data set with the number of users at each rating is not at hand."

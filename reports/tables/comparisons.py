@@ -208,7 +208,7 @@ def as_published(differences: pl.DataFrame, summary: pl.DataFrame) -> ReportTabl
     caption = (
         "The same responses by our grades and by the rules of the programs of Elastic Reasoning, and how many points "
         "the latter give more, with 95 % intervals paired by problem. Cells with responses that are not graded so are "
-        "left out (elastic regrade --as-published grades all but multiple choice). Everything else in this "
+        "left out (elastic data regrade --as-published grades all but multiple choice). Everything else in this "
         "report rests on our grades."
     )
     return table_of("as_published", "Graded as published", caption, readable(frame), name)

@@ -13,7 +13,7 @@ from elastic_core.models.twins import shrunk
 from elastic_core.system.accelerators import Gpu
 from elastic_core.training.grpo.step_metrics import AGREEMENT
 from flows import presets
-from flows.commands.checks.runner import Commands, Record, begin, failure, last_lines
+from flows.commands.checks.runner import Commands, begin, failure, last_lines
 from flows.commands.checks.shortened import Inputs
 from flows.presets import toml
 from flows.runtime.settings import Settings
@@ -31,6 +31,7 @@ from tests.gpu.evidence import (
     judge,
     write_summary,
 )
+from tests.gpu.steps import Record
 
 H200 = Gpu("NVIDIA H200", 140 << 30, 139 << 30, "580.1")
 
@@ -173,7 +174,7 @@ def test_what_other_code_made_is_dropped(tmp_path: Path) -> None:
 
 
 def commands(directory: Path) -> Commands:
-    return Commands(directory, directory / "logs", directory / "preset.toml", gpus=True, hub=True)
+    return Commands(directory, directory / "logs", directory / "preset.toml")
 
 
 def test_a_command_is_killed_with_what_it_started_as_soon_as_it_may_be(tmp_path: Path) -> None:

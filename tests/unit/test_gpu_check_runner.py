@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from elastic_core.errors import UserError
-from flows.commands.checks.runner import Step, run_steps
+from tests.gpu.steps import Step, run_steps
 
 
 class Steps:

@@ -10,7 +10,6 @@ import pytest
 from elastic_core.errors import UserError
 from flows import presets
 from flows.commands.checks import rehearsal
-from flows.commands.checks.runner import Step
 from flows.runtime.settings import Settings
 
 RECORDED = json.loads(rehearsal.SHIPPED.read_text())
@@ -41,11 +40,11 @@ def passing(settings: Settings, monkeypatch: pytest.MonkeyPatch, *outcomes: str 
             raise outcome
         return outcome
 
-    steps = [Step(f"step {i}", "a title", partial(step, outcome)) for i, outcome in enumerate(outcomes)]
+    steps = [rehearsal.Step(f"step {i}", "a title", partial(step, outcome)) for i, outcome in enumerate(outcomes)]
     monkeypatch.setattr(rehearsal, "steps_of", lambda settings, directory: steps)
     shown: list[str] = []
     try:
-        rehearsal.rehearse(settings, shown.append)
+        rehearsal.perform(settings, shown.append)
     except UserError as error:
         shown.append(str(error))
     return shown
@@ -69,13 +68,13 @@ def test_a_preset_is_usable_once_it_has_passed_here(tmp_path: Path, monkeypatch:
 
 def test_a_preset_is_usable_if_it_has_passed_where_it_was_made(tmp_path: Path) -> None:
     settings = presets.resolve("e1-math-1.5b")
-    rehearsal.ship(settings)
+    rehearsal.record_shipped(settings)
     assert rehearsal.is_usable(settings, tmp_path)
     assert not rehearsal.is_usable(presets.resolve("e1-math-7b"), tmp_path)
 
 
 def test_another_setting_is_another_rehearsal(tmp_path: Path) -> None:
-    rehearsal.ship(presets.resolve("e1-math-1.5b"))
+    rehearsal.record_shipped(presets.resolve("e1-math-1.5b"))
     assert not rehearsal.is_usable(presets.resolve("e1-math-1.5b", {"train.kl_coefficient": 0.0}), tmp_path)
     # Where it runs and where its files lie makes no other preset.
     elsewhere = {"data.mirror": str(tmp_path), "mlflow.tracking_uri": "http://localhost:5000"}

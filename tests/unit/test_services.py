@@ -106,7 +106,7 @@ def test_a_port_just_left_is_free() -> None:
 
 def test_up_without_deployments_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no prefect\.yaml"):
-        services.up(ServicesParameters(project=tmp_path, runs=tmp_path))
+        services.run_services(ServicesParameters(project=tmp_path, runs=tmp_path))
 
 
 def test_the_end_of_a_log_is_shown(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_database_that_is_not_there_is_one_sentence_without_the_password(proje
     address = f"postgresql://me:secret@127.0.0.1:{network.free_ports(1)[0]}"
     parameters = ServicesParameters(project=project, runs=project, database=address)
     with pytest.raises(UserError, match=r"docs/operate\.md") as refused:
-        services.up(parameters)
+        services.run_services(parameters)
     assert "secret" not in str(refused.value) and "secret" not in repr(parameters)
 
 

@@ -107,7 +107,7 @@ def prepare_rows(settings: Settings, runs: Path) -> tuple[Inputs, str]:
 
 
 def given_values(settings: Settings) -> dict[str, Any]:
-    """What a preset file of the settings says, without where they run and are recorded."""
+    """Values of a preset file of these settings, without those of Ray and MLflow."""
     return settings.model_dump(mode="json", exclude_unset=True, exclude_none=True, exclude={"preset", "ray", "mlflow"})
 
 
@@ -177,7 +177,7 @@ def _budget(given: str) -> str:
 
 
 def _ablation(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
-    """Of the variants the first, and the first that goes on from another, with that one."""
+    """Keep the first variant, and the first that goes on from another, with that one."""
     kept = {next(iter(settings.ablation))}
     kept.update(next(({name, each.after} for name, each in settings.ablation.items() if each.after is not None), ()))
     shortened = {}
@@ -210,6 +210,6 @@ def _sweep(settings: Settings, values: dict[str, Any], twins: Mapping[str, Path]
         **_SHORT["sweep"],
         # Of a response that has no budget.
         **({} if sweep.max_response_tokens is None else {"max_response_tokens": CONTEXT // 4}),
-        # Two problems cannot reach what the preset's can.
+        # Two problems cannot reach the preset's precision.
         **({} if sweep.until_ci is None else {"until_ci": 50}),
     }
