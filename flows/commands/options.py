@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -154,14 +154,7 @@ def table_of_last_run() -> Path:
 
 
 class OneOf(click.Choice[str]):
-    """A choice that names the nearest valid one when it refuses; `hidden` ones are accepted and not named."""
-
-    def __init__(self, choices: Sequence[str], hidden: Sequence[str] = ()) -> None:
-        super().__init__(choices)
-        self.hidden = hidden
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return str(value) if value in self.hidden else super().convert(value, param, ctx)
+    """A choice that names the nearest valid one when it refuses."""
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
         return f'"{value}"{nearest(str(value), self.choices)}; expected one of {", ".join(self.choices)}'

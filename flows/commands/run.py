@@ -54,7 +54,7 @@ tree_option = click.option(
 
 
 @click.command()
-@click.argument("flow", type=OneOf([*FLOWS][:-1], hidden=[REPORT_FLOW]), metavar="FLOW")
+@click.argument("flow", type=OneOf([*FLOWS]), metavar="FLOW")
 @settings_options("Settings to run with.")
 @tree_option
 @click.option(

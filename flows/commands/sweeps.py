@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -32,20 +31,15 @@ _BYTES_PER_TOKEN = 8.0
 def plan_sweep(preset: str, overrides: tuple[str, ...]) -> None:
     """Say how many cells, tokens, hours and bytes a sweep takes.
 
-    Nothing is started. The data must be built: elastic run prepare-data.
+    Tokens, time and disk space are upper bounds, of the missing rows. Nothing is started. The data must be built:
+    elastic run prepare-data.
     """
-    for part in costs(FlowRun.begin(preset, changes_of(overrides))):
-        click.echo(part)
-
-
-def costs(run: FlowRun) -> Iterator[str]:
-    """Cells, an upper bound of tokens with and without sharing, time and disk space of the missing rows. The
-    benchmarks come first: loading the tokenizers, which the rest needs, takes seconds. Raises UserError when the sweep
-    could not be run, or its data or models are not there yet."""
+    run = FlowRun.begin(preset, changes_of(overrides))
     inputs = run.inputs
     inputs.data.require_built()
     benchmarks = ", ".join(f"{name} ({len(problems)} problems)" for name, problems in inputs.problems.items())
-    yield f"{benchmarks} × {samples_text(inputs.sweep.request['samples'])}"
+    # Before the tokenizers are loaded, which takes seconds.
+    click.echo(f"{benchmarks} × {samples_text(inputs.sweep.request['samples'])}")
     from tasks.sweep import Sweep
 
     given = inputs.sweep, run.settings.engine, inputs.checkpoints, inputs.problems, inputs.templates, inputs.endpoints
@@ -56,7 +50,7 @@ def costs(run: FlowRun) -> Iterator[str]:
         running = [model for model in asked.models if any(cell.strategy == strategy for cell in model.cells)]
         budgets = [str(cell.budget) for model in running for cell in model.cells if cell.strategy == strategy]
         of = f" of {', '.join(model.name for model in running)}" if own else ""
-        yield f"  {strategy}{of}: {', '.join(dict.fromkeys(budgets))}"
+        click.echo(f"  {strategy}{of}: {', '.join(dict.fromkeys(budgets))}")
     table = Table("model", "cells", "rows missing", "tokens at most", "without sharing", "time at most", "disk at most")
     remarks = set()
     for model in asked.models:
@@ -82,7 +76,7 @@ def costs(run: FlowRun) -> Iterator[str]:
             "figures grow in proportion."
         )
         remarks.update(narrowest(asked, settings.until_ci, settings.max_samples))
-    yield from (render(table), *sorted(remarks), f"next: {run.command('sweep')}")
+    click.echo("\n".join([render(table), *sorted(remarks), f"next: {run.command('sweep')}"]))
 
 
 @click.command()
