@@ -43,18 +43,18 @@ def plan_sweep(preset: str, overrides: tuple[str, ...]) -> None:
     from tasks.sweep import Sweep
 
     given = inputs.sweep, run.settings.engine, inputs.checkpoints, inputs.problems, inputs.templates, inputs.endpoints
-    asked = Sweep.of(*given)
-    request = asked.stage.request
+    sweep = Sweep.of(*given)
+    request = sweep.stage.request
     own = request.get("strategies_of", {})
     for strategy in every_strategy(request["strategies"], own):
-        running = [model for model in asked.models if any(cell.strategy == strategy for cell in model.cells)]
+        running = [model for model in sweep.models if any(cell.strategy == strategy for cell in model.cells)]
         budgets = [str(cell.budget) for model in running for cell in model.cells if cell.strategy == strategy]
         of = f" of {', '.join(model.name for model in running)}" if own else ""
         click.echo(f"  {strategy}{of}: {', '.join(dict.fromkeys(budgets))}")
     table = Table("model", "cells", "rows missing", "tokens at most", "without sharing", "time at most", "disk at most")
     remarks = set()
-    for model in asked.models:
-        plan = asked.plan(model)
+    for model in sweep.models:
+        plan = sweep.plan(model)
         figures = ["unknown"] * 4
         if not isinstance(model.prompts, Prompts) or model.context is None:
             remarks.add(f"{model.name} is asked in text: only its server knows what tokens it takes.")
@@ -75,7 +75,7 @@ def plan_sweep(preset: str, overrides: tuple[str, ...]) -> None:
             f"until_ci may take up to {settings.max_samples} samples instead of {samples_text(settings.samples)}: the "
             "figures grow in proportion."
         )
-        remarks.update(narrowest(asked, settings.until_ci, settings.max_samples))
+        remarks.update(narrowest(sweep, settings.until_ci, settings.max_samples))
     click.echo("\n".join([render(table), *sorted(remarks), f"next: {run.command('sweep')}"]))
 
 
@@ -113,10 +113,10 @@ def status(preset: str | None, overrides: tuple[str, ...]) -> None:
     click.echo("\n".join([render(table), counted, *remarks]))
 
 
-def narrowest(asked: Sweep, target: float, cap: int) -> list[str]:
+def narrowest(sweep: Sweep, target: float, cap: int) -> list[str]:
     """What keeps intervals wider than `target`, a half-width in points (percent): too few problems, cells that are all
     wrong or all right, problems that differ as those of the rows so far do; `cap` is the most samples."""
-    counts = {name: len(problems) for name, problems in asked.problems.items()}
+    counts = {name: len(problems) for name, problems in sweep.problems.items()}
     refused = [f"until_ci={target:g} will be refused: {sentence}." for sentence in beyond_reach(target, counts, cap)]
     if refused:
         return refused
@@ -125,15 +125,15 @@ def narrowest(asked: Sweep, target: float, cap: int) -> list[str]:
         for name, count in counts.items()
         if (certain := reach(count, cap).certain) > target
     ]
-    rows = whole_samples(asked.scores().collect(), counts).rows
+    rows = whole_samples(sweep.scores().collect(), counts).rows
     if rows.is_empty():
         return remarks
-    then = widest(rows.lazy(), [cell for model in asked.models for cell in model.cells], cap)
+    then = widest(rows.lazy(), [cell for model in sweep.models for cell in model.cells], cap)
     return [*remarks, projection(then, cap)] if then.half_width > target else remarks
 
 
 def _time_and_disk(run: FlowRun, model: SweepModel, most: Bound) -> tuple[str, str, list[str]]:
-    """Both as text, and what has to be said about them."""
+    """Both as text, and remarks about them."""
     found = measured(run.runs.glob("*/sweep/*"), model.rows.model_fingerprint, model.rows.engine_fingerprint)
     if found is None:
         remark = "No rate was measured of this model on this engine yet: a sweep of few samples will (sweep.samples=1)."

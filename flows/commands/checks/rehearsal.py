@@ -153,10 +153,10 @@ def steps_of(settings: Settings, directory: Path) -> list[Step]:
     commands = Commands(directory, directory / "logs", preset)
 
     def rows() -> str:
-        inputs, told = prepare_rows(settings, directory)
+        inputs, rows_made = prepare_rows(settings, directory)
         values = rehearsal_values(settings, twins_of(settings, twins), inputs)
         write_text(preset, f"# The rehearsal of {settings.preset}: its settings, with twins.\n{presets.toml(values)}")
-        return told
+        return rows_made
 
     def kill(name: str, checkpoint: str) -> Step:
         return Step(name, "killed after a checkpoint", partial(commands.kill, name, "pipeline", checkpoint))

@@ -59,7 +59,7 @@ def twins_of(settings: Settings, directory: Path) -> dict[str, Path]:
 def make_twins(settings: Settings, directory: Path) -> str:
     """Make the twins that are not there yet; a line that says what from. Raises UserError when a model could not be
     used, or no twin of it can be made."""
-    told = []
+    made = []
     for number, (model, twin) in enumerate(twins_of(settings, directory).items()):
         if twin.exists():
             continue
@@ -69,8 +69,8 @@ def make_twins(settings: Settings, directory: Path) -> str:
             device = settings.engine.device
             require_usable(origin, name=model, device=device, trained=trained, weights=False, thinks=settings.thinks)
         make_twin(model, origin, twin, seed=number)
-        told.append(f"{model}: {origin}")
-    return "; ".join(told) or "none needed: the miniature is its own, or made by an earlier attempt"
+        made.append(f"{model}: {origin}")
+    return "; ".join(made) or "none needed: the miniature is its own, or made by an earlier attempt"
 
 
 def prepare_rows(settings: Settings, runs: Path) -> tuple[Inputs, str]:
@@ -102,8 +102,8 @@ def prepare_rows(settings: Settings, runs: Path) -> tuple[Inputs, str]:
     if REASONFLUX_ZERO in settings.sweep.every_strategy and settings.sweep.templates.library == PUBLISHED:
         take(known[DATASET])
     kinds = {"real rows": real, "made in upstream's format": made}
-    told = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names)
-    return Inputs(mirror, stand_ins / f"{DATASET}.json" if DATASET in made else None), told or "generated"
+    listed = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names)
+    return Inputs(mirror, stand_ins / f"{DATASET}.json" if DATASET in made else None), listed or "generated"
 
 
 def given_values(settings: Settings) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def _float32(settings: Settings) -> list[str]:
         "train.rollout_dtype=float32": train and train.device == "cpu" and train.rollout_dtype == "bfloat16",
         "engine.dtype=float32": engine.device == "cpu" and engine.dtype == "bfloat16",
     }
-    return [f"--set {each}" for each, asked in found.items() if asked]
+    return [f"--set {each}" for each, slow in found.items() if slow]
 
 
 class Use(NamedTuple):
