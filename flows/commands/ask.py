@@ -95,7 +95,7 @@ def ask(
 ) -> None:
     """Ask a model QUESTION under a token budget, in the terminal.
 
-    The thought is dimmed, what was cut is marked, forced text is in ⟦brackets⟧; tokens are counted at the end.
+    The thought is dimmed, cuts are marked, forced text is in ⟦brackets⟧; tokens are counted at the end.
     """
     # vLLM's own messages would stand in the response; read when it is imported.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -156,8 +156,8 @@ def segments(attempt: Attempt, loaded: Loaded) -> list[Segment]:
 
 
 def settled(trajectory: Trajectory) -> Trajectory:
-    """Without what may change: forced tokens at the end, of which there may be more; else the last token, which a
-    strategy may drop."""
+    """Return the trajectory without its end that may change: forced tokens, of which there may be more; else the last
+    token, which a strategy may drop."""
     ids, forced = trajectory.response_ids, trajectory.forced
     num_forced = sum(1 for _ in takewhile(bool, reversed(forced)))
     end = max(0, len(ids) - max(1, num_forced))
@@ -182,12 +182,12 @@ def further(before: Sequence[Segment], now: Sequence[Segment]) -> list[Segment]:
 
 def summary(attempt: Attempt, seconds: float) -> str:
     assert attempt.trajectory is not None
-    shown = [f"{name} {count}{of(limit)}" for name, count, limit in counts(attempt, attempt.trajectory)]
+    shown = [f"{name} {count}{format_limit(limit)}" for name, count, limit in counts(attempt, attempt.trajectory)]
     return f"tokens: {', '.join(shown)}; {seconds:.1f} s; {finish(attempt, attempt.trajectory)}"
 
 
-def of(limit: int | None) -> str:
-    """ " of 512", or nothing where there is no limit."""
+def format_limit(limit: int | None) -> str:
+    """ " of 512", or nothing without a limit."""
     return "" if limit is None else f" of {limit}"
 
 

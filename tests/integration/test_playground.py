@@ -106,7 +106,7 @@ def test_what_is_seen_on_the_way_is_what_comes(session: Session, models: Models)
         seen: list[list[tuple[int, ...]]] = [[] for _ in run.attempts]
         while not work.done():
             for attempt, views in zip(run.attempts, seen, strict=True):
-                attempt.look()
+                attempt.update()
                 if attempt.state == "running" and attempt.trajectory is not None:
                     views.append(attempt.trajectory.response_ids)
             await asyncio.sleep(0.002)

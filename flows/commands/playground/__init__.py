@@ -1,6 +1,6 @@
 """`elastic playground`: a page to try models under token budgets, models and strategies side by side.
 
-It runs the strategies, engine and grader of training and sweeps. It remembers what it drew of a sample, so that another
+It runs the strategies, engine and grader of training and sweeps. It remembers the tokens of a sample, so that another
 budget cuts the same thought.
 
 Promised: loopback only unless there is a password; without one a token in the address, as Jupyter has it; logins no
@@ -58,7 +58,7 @@ _FAREWELL_SECONDS = 2  # Until open pages, each of which holds a connection, are
 
 @dataclass(frozen=True)
 class PlaygroundParameters:
-    """Where the page listens, and its limits: runs at the same time, runs that wait for these before more are refused,
+    """Address of the page, and its limits: runs at the same time, runs that wait for these before more are refused,
     characters of a problem and of a reference answer, and seconds of a run with its wait for the engine."""
 
     host: str = "127.0.0.1"
@@ -181,7 +181,7 @@ def application(session: Session, password: str | None, token: str | None) -> Gu
         pwa=False,
         mcp_server=False,
         theme=gr.themes.Default(
-            primary_hue="indigo",  # Controls; the usual orange is what was forced.
+            primary_hue="indigo",  # Controls; the usual orange marks forced text.
             secondary_hue="zinc",
             font=["system-ui", "sans-serif"],
             font_mono=["ui-monospace", "monospace"],
@@ -189,7 +189,7 @@ def application(session: Session, password: str | None, token: str | None) -> Gu
         css=CSS,
     )
     if is_loopback(parameters.host):
-        # DNS rebinding: a page elsewhere whose name is made to point here gets no answer.
+        # DNS rebinding: a page elsewhere with a name that is made to point here gets no answer.
         names = ["127.0.0.1", "localhost", "[::1]", reachable(parameters.host)]
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=names)
     return Guard(app, parameters.max_body, token)
