@@ -235,7 +235,7 @@ def _whole(sources: ReportSources) -> tuple[pl.DataFrame, Whole]:
     if whole.rows.is_empty():
         raise UserError(
             f"{place}: no cell has a sample of every problem yet, and problems that end first are not like the others: "
-            "nothing can be reported before the sweep is further (elastic sweep status says how far it is)"
+            "nothing can be reported before the sweep is further (elastic status says how far it is)"
         )
     return rows, whole
 

@@ -1,6 +1,6 @@
 """The file `budgets.json`: effort levels of a model, each a budget with its measurements.
 
-`elastic budgets` writes it from a trajectory table; `elastic serve` and the playground read it.
+`elastic plan budgets` writes it from a trajectory table; `elastic serve` and the playground read it.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def no_levels(name: str, model: Path) -> str:
     return f"no level of {name} was measured; to have them: {_COMMAND} --output {model / LEVELS}"
 
 
-_COMMAND = "elastic budgets --from runs/PRESET/sweep/KEY/table"
+_COMMAND = "elastic plan budgets --from runs/PRESET/sweep/KEY/table"
 _MAKE = f"measure them: {_COMMAND}"
 
 

@@ -83,7 +83,7 @@ class _Served(NamedTuple):
         and a UserError where nothing keeps its budgets. A configuration in the environment comes first."""
         model = engine.model_config
         if not any(str(each).startswith(budgets.__name__) for each in model.logits_processors or ()):
-            raise UserError("--logits-processors is missing; `elastic vllm-flags` prints what vllm serve needs")
+            raise UserError("--logits-processors is missing; `elastic model vllm-flags` prints what vllm serve needs")
         watch(engine)
         tokenizer, markers = load_markers(model.tokenizer)
         if text := os.environ.get(VARIABLE):

@@ -60,7 +60,7 @@ class TemplateParameters(BaseModel):
         "reasonflux",
         min_length=1,
         description="Thought templates: reasonflux (the published ones) or miniature, either with one's own of "
-        "`elastic templates add`; or a JSON or JSONL file.",
+        "`elastic data templates add`; or a JSON or JSONL file.",
     )
     embedder: str = Field(
         "tfidf", min_length=1, description="What they are searched with: tfidf, or a sentence-transformers model."

@@ -63,7 +63,7 @@ _EVERY_ROW: Rules = {
     "the score as published is 0 or 1": pl.col("published_score").is_in([0.0, 1.0]),
     "the score is 1 for what is correct, else 0": _GRADED.then(_RIGHT.cast(pl.Float64) == _SCORE),
     "what was graded has an answer, and nothing else": _GRADED.then(pl.col("_unanswered") == _STATUS.is_in(UNANSWERED)),
-    "an answer to a problem has one score, else elastic regrade": _alike(_DECIDED.then(_SCORE), *_PROBLEM, "_answer"),
+    "an answer to a problem has one score, else data regrade": _alike(_DECIDED.then(_SCORE), *_PROBLEM, "_answer"),
     "a cell asks a problem by one prompt": _alike(pl.when(_IDS >= 0).then("prompt_tokens"), *CELL, "problem"),
     "a model is one checkpoint": _alike(_WEIGHTS, "model"),
     "a model runs on one engine": _alike(pl.col("engine_fingerprint"), "model"),

@@ -136,7 +136,7 @@ def lost(error: EngineLost) -> str:
 
 
 class Thought:
-    """One sample of a problem: the memo of what is drawn, and the draw under way, `tokens` so far after `prefix`."""
+    """One sample of a problem: its memo, and the request that is generating, with `tokens` so far after `prefix`."""
 
     def __init__(self, engine: VllmEngine | HttpEngine | Pair | None = None) -> None:
         self.engine = engine
@@ -166,7 +166,7 @@ class Follower:
         """See `Engine`."""
         if request.aside:  # Seen once it is the answer.
             return await self._thought.memo.generate(request, seed)
-        # What the request's prefix has beyond the sequence so far was forced by the strategy.
+        # Tokens of the request's prefix after the sequence so far were forced by the strategy.
         pairs = zip(self._sequence, request.prefix, strict=False)
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         self._dropped += tuple((same - len(self._prompt), token) for token in self._sequence[same:])
@@ -199,8 +199,8 @@ class Attempt:
     """One model's answer to a problem with one strategy.
 
     Attributes:
-        trajectory: so far, or whole when the state is "done".
-        grade: None when there is no reference, or not yet.
+        trajectory: so far, or complete when the state is "done".
+        grade: None without a reference, and before the end.
         sentence: why it failed, or could not be graded.
     """
 
@@ -213,7 +213,7 @@ class Attempt:
     sentence: str = ""
     follower: Follower | None = None
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Bring the trajectory up to date while it is drawn."""
         if self.state == "running" and self.follower is not None:
             self.trajectory = self.follower.so_far()
@@ -260,7 +260,7 @@ async def followed(work: Coroutine[Any, Any, None], attempts: Sequence[Attempt])
     try:
         while not (await asyncio.wait({task}, timeout=UPDATE_SECONDS))[0]:
             for attempt in attempts:
-                attempt.look()
+                attempt.update()
             yield
         task.result()
         yield

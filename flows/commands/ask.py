@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import time
@@ -11,6 +12,7 @@ from dataclasses import replace
 from itertools import groupby, takewhile, zip_longest
 from typing import Any, NamedTuple
 
+import click
 from rich.console import Console
 from rich.text import Text
 
@@ -25,6 +27,7 @@ from elastic_core.sweep.grid import UNLIMITED_BUDGET, split_model
 from elastic_core.system.processes import end_family
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 from flows.commands.answer import TYPED, Attempt, Loaded, Thought, followed, load, lost
+from flows.commands.options import StrategyType, budget_option, changes_of, family_option, settings_options
 from flows.runtime.models import Models, choose_model
 
 THOUGHT, SOLUTION, FORCED, CUT_STYLE, COUNTS = "dim", "default", "black on yellow", "bold red", "cyan"
@@ -66,20 +69,46 @@ class Piece(NamedTuple):
     forced: bool
 
 
-def ask(question: str, *, strategy: str, budget: Budget | None, sample: int, console: Console, **asked: Any) -> None:
-    """Answer the question in the terminal, by the model that is `asked` for (see `choose_model`); the budget, where
-    none is given, is what the preset trains under, and for `unconstrained` none. Another `sample` is another response.
-    UserError on wrong input, or when none can be drawn."""
+@click.command()
+@click.argument("question")
+@settings_options("Preset whose models, engine and sampling are taken.")
+@click.option(
+    "--model",
+    metavar="MODEL",
+    help="One of the preset's, a checkpoint directory, OWNER/NAME on the hub, or a server's address, "
+    "http://host:8000/v1#MODEL, or two of these, as NAVIGATOR>SOLVER. Without it the preset's base.",
+)
+@family_option
+@click.option(
+    "--strategy", type=StrategyType(), default="separate", help="How the budget is spent: docs/strategies.md."
+)
+@budget_option('Thinking + solution tokens, like "512+256" or "1k+1k". Without it what the preset trains under.')
+@click.option("--sample", type=click.IntRange(0, 2**31 - 1), default=0, help="Another number draws another one.")
+def ask(
+    question: str,
+    preset: str,
+    overrides: tuple[str, ...],
+    strategy: str,
+    budget: Budget | None,
+    sample: int,
+    **named: Any,
+) -> None:
+    """Ask a model QUESTION under a token budget, in the terminal.
+
+    The thought is dimmed, cuts are marked, forced text is in ⟦brackets⟧; tokens are counted at the end.
+    """
+    # vLLM's own messages would stand in the response; read when it is imported.
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     if not question.strip():
         raise UserError("there is no question; write one in quotes")
-    models, name = choose_model(**asked, pairs=True)
+    models, name = choose_model(preset, changes_of(overrides), **named, pairs=True)
     for number in (signal.SIGINT, signal.SIGTERM):  # A KeyboardInterrupt may be swallowed while modules are imported.
         signal.signal(number, lambda *_: end_family())
     if len(split_model(name)) > len(STRATEGIES[strategy].roles):
         raise UserError(f"--model {name}: {strategy} asks one model; expected a strategy of two roles")
     default = UNLIMITED_BUDGET if strategy == "unconstrained" else models.budget
     attempt = Attempt(name, strategy, budget or default)
-    asyncio.run(_stream(attempt, Problem(TYPED, question, question, "", "math"), sample, models, console))
+    asyncio.run(_stream(attempt, Problem(TYPED, question, question, "", "math"), sample, models, Console()))
 
 
 async def _stream(attempt: Attempt, problem: Problem, sample: int, models: Models, console: Console) -> None:
@@ -127,8 +156,8 @@ def segments(attempt: Attempt, loaded: Loaded) -> list[Segment]:
 
 
 def settled(trajectory: Trajectory) -> Trajectory:
-    """Without what may change: forced tokens at the end, of which there may be more; else the last token, which a
-    strategy may drop."""
+    """Return the trajectory without its end that may change: forced tokens, of which there may be more; else the last
+    token, which a strategy may drop."""
     ids, forced = trajectory.response_ids, trajectory.forced
     num_forced = sum(1 for _ in takewhile(bool, reversed(forced)))
     end = max(0, len(ids) - max(1, num_forced))
@@ -153,12 +182,12 @@ def further(before: Sequence[Segment], now: Sequence[Segment]) -> list[Segment]:
 
 def summary(attempt: Attempt, seconds: float) -> str:
     assert attempt.trajectory is not None
-    shown = [f"{name} {count}{of(limit)}" for name, count, limit in counts(attempt, attempt.trajectory)]
+    shown = [f"{name} {count}{format_limit(limit)}" for name, count, limit in counts(attempt, attempt.trajectory)]
     return f"tokens: {', '.join(shown)}; {seconds:.1f} s; {finish(attempt, attempt.trajectory)}"
 
 
-def of(limit: int | None) -> str:
-    """ " of 512", or nothing where there is no limit."""
+def format_limit(limit: int | None) -> str:
+    """ " of 512", or nothing without a limit."""
     return "" if limit is None else f" of {limit}"
 
 

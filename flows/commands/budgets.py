@@ -1,10 +1,11 @@
-"""`elastic budgets`: effort levels chosen from a sweep's trajectory table, for `elastic serve` to offer."""
+"""`elastic plan budgets`: effort levels chosen from a sweep's trajectory table, for `elastic serve`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
 import polars as pl
 from rich.console import Console
 from rich.table import Table
@@ -16,26 +17,58 @@ from elastic_core.statistics.which_budget import Reason
 from elastic_core.strategies import FREE, SERVED
 from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import KEY
+from flows.commands.options import PATH, table_of_last_run, table_options
+from flows.commands.report import report_parameters
+from flows.runtime.environment import prepare
 from reports.summary import TRAINED
 from reports.wording import with_bounds
 from tasks.cards import Promise, measured_levels, measured_models
 from tasks.records.tables import open_table, sound_rows
 
 
-def write_levels(
-    directory: Path,
+@click.command()
+@table_options("Choose by this benchmark; may be given again. Without it by all that the model was measured on.")
+@click.option(
+    "--risk",
+    type=click.FloatRange(min=0, max=100, min_open=True),
+    metavar="POINTS",
+    help="How many points of accuracy the highest level may be below responses without a limit: certified, or refused. "
+    "Without it the preset's report.margin, and where nothing is certified the most accurate budget.",
+)
+@click.option(
+    "--confidence",
+    type=click.FloatRange(min=50, max=100, max_open=True),
+    default=95,
+    metavar="PERCENT",
+    help="Of the certificate.",
+)
+@click.option(
+    "--calibrate",
+    type=PATH,
+    metavar="TABLE",
+    help="Certify on this table of the same model, where the rungs were chosen by looking at the first.",
+)
+@click.option("--output", type=PATH, default=Path("budgets.json"), metavar="FILE", help="Where to write them.")
+def budgets(
+    table: Path | None,
     model: str | None,
     benchmarks: Sequence[str],
-    promise: Promise,
+    risk: float | None,
+    confidence: float,
     calibrate: Path | None,
     output: Path,
 ) -> None:
-    """Choose levels from a trajectory table; show each with its gain over the one below, and write them. Without a
-    model it is `one_model`. Raises UserError when there is no such table or model, nothing to choose from, or
-    when a promise is required that these problems cannot give."""
-    table = open_table(directory)
+    """Choose the effort levels of a server.
+
+    They are minimal, low, medium and high, chosen by the measurements of a sweep: docs/serve.md.
+    """
+    prepare()
+    directory = table or table_of_last_run()
+    points = report_parameters(directory).margin if risk is None else risk
+    promise = Promise(points / 100, round(1 - confidence / 100, 12), risk is not None)
+    measured = open_table(directory)
     other = None if calibrate is None else open_table(calibrate)
-    levels, choice = measured_levels(table, one_model(table, model), benchmarks, promise, calibration=other)
+    levels, choice = measured_levels(measured, one_model(measured, model), benchmarks, promise, calibration=other)
     levels.write(output)
     console = Console()
     shown = Table("level", "t + s", "accuracy (%)", "gain (points)", "tokens", "p95", box=None, pad_edge=False)
@@ -55,7 +88,7 @@ def write_levels(
 
 
 def remarks(levels: Levels, choice: Choice) -> list[str]:
-    """What was looked at, why `high` is what it is, and what the measurement could not tell."""
+    """Sentences: the budgets and rules considered, the reason for `high`, and the differences that are not certain."""
     high, margin = levels.levels["high"], f"{100 * levels.margin:g} points"
     rules = f", and {choice.num_rules} stop rules" if choice.num_rules else ""
     found = [
@@ -94,8 +127,8 @@ def _shown(gain: Gain) -> str:
 
 
 def one_model(table: SweepTable, model: str | None) -> str:
-    """The model of a table that is asked for; unless named the trained one, as in a report, or the only one. UserError
-    where there is no such."""
+    """Return the name of a table's model: the given one, else the trained one, as in a report, or the only one. Raises
+    UserError without such a model."""
     rows = table.scan()
     known = measured_models(rows)
     if not known:
@@ -120,8 +153,8 @@ def one_model(table: SweepTable, model: str | None) -> str:
 def rows_of_model(
     directory: Path, model: str | None, benchmarks: Sequence[str], columns: Sequence[str], *wanted: pl.Expr
 ) -> tuple[str, list[str], pl.DataFrame]:
-    """A model of a table by its name, the benchmarks that are asked for (none is all that it was measured on), and its
-    rows of these. UserError where there are none."""
+    """Return the name of `one_model`, the benchmarks (without any, all that it was measured on), and its rows of these.
+    Raises UserError where there are none."""
     table = open_table(directory)
     name = one_model(table, model)
     found = sound_rows(table, list(dict.fromkeys((*KEY, *columns))), pl.col("model") == name, *wanted)

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import polars as pl
 
 from elastic_core.errors import UserError, nearest
 from elastic_core.statistics.estimates import sampled_tokens
 from elastic_core.sweep.table import ManifestMismatch, SweepTable
 from elastic_core.trajectory import BUDGET, KEY
+from flows.commands.options import table_of_last_run
+from flows.runtime.environment import prepare, runs_directory
 from reports.comparison import paired_cells, render_pairs
 from reports.summary import metric_name
 from tasks.records.mlflow_tracker import LABEL, Tracker, run_name
@@ -38,14 +41,27 @@ class Side:
     cell: Mapping[str, Any] | None = None
 
     def rows(self) -> pl.DataFrame:
-        """What a comparison reads of the table: whole samples, as a half-done sweep has the short ones first."""
+        """Rows of complete samples, as a half-done sweep has the short responses first."""
         columns = [*KEY, "score", "think_tokens", "solution_tokens", "forced_tokens", "think_finish"]
         wanted = [pl.col(name).eq_missing(pl.lit(value)) for name, value in (self.cell or {}).items()]
         return sound_rows(self.table, columns, *wanted).with_columns(tokens=sampled_tokens())
 
 
-def compare(first: str, second: str, runs: Path, tracking_uri: str | None = None) -> str:
-    """The paired table of two runs as text, logged to MLflow as a run of its own, in the experiment of the first. Each
+@click.command()
+@click.argument("run_a")
+@click.argument("run_b", required=False)
+def compare(run_a: str, run_b: str | None) -> None:
+    """Compare two sweeps, cell by cell and paired by problem.
+
+    The table is printed, and logged to MLflow. RUN_A and RUN_B are MLflow runs of a pipeline, a sweep or a single cell,
+    by id or name; or directories of sweeps, runs/PRESET/sweep/KEY. Without RUN_B it is the sweep of the last run.
+    """
+    prepare()
+    click.echo(comparison(run_a, run_b or str(table_of_last_run()), runs_directory()))
+
+
+def comparison(first: str, second: str, runs: Path, tracking_uri: str | None = None) -> str:
+    """The paired table of two runs as text, logged to MLflow as a separate run, in the experiment of the first. Each
     is a directory of a trajectory table or of a sweep, or an MLflow run of a sweep, of a pipeline with a sweep, or of a
     cell, by id or name. UserError when one is not to be found, or they have nothing in common."""
     sides = find_side(first, runs, tracking_uri), find_side(second, runs, tracking_uri)
@@ -115,7 +131,7 @@ def find_side(name: str, runs: Path, tracking_uri: str | None = None) -> Side:
     if not key:
         raise UserError(f"{name}: run {run.info.run_id} is not a sweep or a cell of one, and has no sweep below it")
     cell: dict[str, Any] | None = None
-    if "t" in tags:  # It is of a cell, whose key columns are its tags.
+    if "t" in tags:  # A cell's run has its key columns as tags.
         budget: Iterator[int | None] = (None if tags[tag] == "unlimited" else int(tags[tag]) for tag in ("t", "s"))
         places = {name: tags[name] for name in ("model", "benchmark", "strategy")}
         cell = places | dict(zip(BUDGET, budget, strict=True))

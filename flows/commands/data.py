@@ -1,4 +1,4 @@
-"""`elastic data`: look at data sets, fetch them, add your own. Imports on top are light, see `flows.commands.cli`."""
+"""`elastic data`: look at data sets, fetch them, add your own."""
 
 from __future__ import annotations
 
@@ -9,61 +9,34 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import polars as pl
+from rich.console import Console
+from rich.table import Table
 
+from elastic_core.data import fetch, user_dataset
+from elastic_core.data.build import raw_batches
+from elastic_core.data.clean import clean_batches, file_batches, model_text
+from elastic_core.data.dataset import Dataset
+from elastic_core.data.readers import format_of
+from elastic_core.data.registry import REGISTRY, all_datasets, select
 from elastic_core.errors import UserError
-from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES
-from flows.commands.options import PATH, PRESET_FORMS, OneOf, built_data, mirror_option
+from elastic_core.models import files as model_files
+from elastic_core.models.special_tokens import chat_prompt
+from flows.commands.options import PATH, PRESET_FORMS, OneOf, mirror_option
 from flows.presets import resolve
 from flows.runtime.environment import make_runs_directory, runs_directory
 from tasks.records.stage_directory import SOURCES, USER_DATASETS
-
-if TYPE_CHECKING:
-    import polars as pl
-
-    from elastic_core.data.dataset import Dataset
-    from elastic_core.data.fetch import FetchedDataset
-    from elastic_core.data.user_dataset import UserDataset
 
 _SHOWN = 1200  # Characters of a value.
 _LISTED = 20  # Rows that are refused by name; of more there is the number.
 
 
-@click.group()
-def data() -> None:
-    """Look at data sets, fetch them, add your own."""
-
-
-@data.command()
-@click.argument("table", type=PATH)
-@click.option("--to", type=PATH, required=True, metavar="FILE", help="JSON file to write.")
-@click.option(
-    "--chat-template",
-    type=OneOf(tuple(CHAT_TEMPLATES)),
-    required=True,
-    help="Chat template of the model that wrote the responses.",
-)
-@click.option("--strategy", default="reasonflux_zero", help="Strategy whose responses are taken.")
-@built_data
-def distil(table: Path, to: Path, chat_template: str, strategy: str, data: Path | None) -> None:
-    """Write correct responses as data for fine-tuning.
-
-    They are those in TABLE, runs/PRESET/sweep/KEY/table, and the file is in the alpaca form. Questions of benchmarks
-    that a model is measured on are left out when it is fine-tuned.
-    """
-    from flows.commands.tables import distil as write
-
-    click.echo(write(table, strategy, chat_template, to, data))
-
-
-@data.command("list")
-def list_datasets() -> None:
+@click.command()
+def list_data() -> None:
     """List every data set: its use, its rows, its source."""
-    from rich.console import Console
-    from rich.table import Table
-
     columns = ("name", "split", "domain", "grader", "rows", "licence", "source", "description")
     table = Table(*columns, box=None, pad_edge=False)
     for entry in _known().values():
@@ -73,18 +46,16 @@ def list_datasets() -> None:
     Console(width=width, highlight=False, markup=False).print(table)
 
 
-@data.command()
+@click.command()
 @click.argument("name")
 @click.option("--rows", "num", default=3, help="How many rows.")
 @click.option("--preset", default="embedded", help=f"It sizes generated data. {PRESET_FORMS}")
 @mirror_option
-def show(name: str, num: int, preset: str, mirror: Path | None) -> None:
+def show_data(name: str, num: int, preset: str, mirror: Path | None) -> None:
     """Show the first rows of data set NAME, as a model sees them.
 
     Its files are fetched if they are not here.
     """
-    from elastic_core.data.registry import select
-
     known = _known()
     entry = select([name], known)[-1]
     rows = islice(_rows(_clean_frames(entry, known, preset, mirror)), num)
@@ -98,16 +69,14 @@ def show(name: str, num: int, preset: str, mirror: Path | None) -> None:
         click.echo("\n" + _numbered(number, shortened))
 
 
-@data.command()
+@click.command()
 @click.argument("names", nargs=-1, required=True)
 @mirror_option
-def fetch(names: tuple[str, ...], mirror: Path | None) -> None:
+def fetch_data(names: tuple[str, ...], mirror: Path | None) -> None:
     """Download and verify the files of data sets NAMES.
 
     `all` is every data set.
     """
-    from elastic_core.data.registry import select
-
     known = _known()
     entries = select(known if names == ("all",) else names, known)
     for name, dataset in _fetched((entry for entry in entries if entry.files), mirror).items():
@@ -115,7 +84,7 @@ def fetch(names: tuple[str, ...], mirror: Path | None) -> None:
             click.echo(f"{name}\t{file.sha256}\t{file.path}")
 
 
-@data.command()
+@click.command()
 @click.argument("file", type=PATH)
 @click.option("--question", required=True, metavar="FIELD", help="Field that holds the question.")
 @click.option(
@@ -145,7 +114,7 @@ def fetch(names: tuple[str, ...], mirror: Path | None) -> None:
 @click.option("--leave-out", is_flag=True, help="Leave out rows that would be refused for their answer.")
 @click.option("--model", metavar="MODEL", help="Show prompts in its chat template: a directory, or OWNER/NAME.")
 @click.option("--preset", help=f"Show prompts in the chat template of its model. {PRESET_FORMS}")
-def add(
+def add_data(
     file: Path,
     name: str | None,
     purpose: Any,
@@ -162,18 +131,16 @@ def add(
     Every answer is graded against itself, and a file is refused if the grader does not accept one of them. Then it is a
     data set like every other: `elastic data show NAME`, --set data.benchmarks='["NAME"]'.
     """
-    from elastic_core.data.user_dataset import UserDataset, describe, mapped
-
     if model is not None and preset is not None:
         raise UserError("--model and --preset both name a chat template; give one of them")
-    path, sha256 = describe(file)
+    path, sha256 = user_dataset.describe(file)
     name = name or re.split(r"\.\w+(?:\.(?:gz|bz2|zst))?$", file.name.lower())[0].replace("_", "-").replace(" ", "-")
     with TemporaryDirectory() as directory:
         origin = path
         if function is not None:
-            mapped(file, function, made := Path(directory, f"{name}.jsonl"))
-            path, sha256 = describe(made)
-        entry = UserDataset(
+            user_dataset.mapped(file, function, made := Path(directory, f"{name}.jsonl"))
+            path, sha256 = user_dataset.describe(made)
+        entry = user_dataset.UserDataset(
             name,
             path,
             sha256,
@@ -185,15 +152,11 @@ def add(
         click.echo(record(entry, leave_out=leave_out, tokenizer=_model_tokenizer(model, preset)))
 
 
-def record(entry: UserDataset, *, leave_out: bool, tokenizer: Path | None) -> str:
-    """Check, copy and record a data set; say what was added, with its first rows as a model sees them, in the chat
+def record(entry: user_dataset.UserDataset, *, leave_out: bool, tokenizer: Path | None) -> str:
+    """Check, copy and record a data set; return a message with its first rows as a model sees them, in the chat
     template of `tokenizer`. Raises UserError when the data set cannot be used, before it is recorded."""
-    from elastic_core.data import user_dataset
-    from elastic_core.data.clean import clean_batches, file_batches, model_text
-    from elastic_core.data.readers import format_of
-    from elastic_core.data.registry import REGISTRY
 
-    def clean(entry: UserDataset) -> Iterator[pl.DataFrame]:
+    def clean(entry: user_dataset.UserDataset) -> Iterator[pl.DataFrame]:
         dataset = entry.dataset()
         return clean_batches(dataset, file_batches(dataset, [Path(entry.file)]))
 
@@ -213,7 +176,7 @@ def record(entry: UserDataset, *, leave_out: bool, tokenizer: Path | None) -> st
     if len(wrong) == num:
         raise UserError(f"{entry.file}: no row is left; the grader accepts none of the {num} answers as its own")
     entry = replace(entry, left_out=tuple(row for row, _ in wrong))
-    # All rows, before anything is recorded: reading them finds what is wrong with them.
+    # All rows, before anything is recorded: reading them finds their faults.
     shown = _as_prompts([model_text(entry.dataset(), rows) for rows in clean(entry)], tokenizer)
     records = make_runs_directory() / USER_DATASETS
     recorded = user_dataset.add(entry, records)
@@ -235,16 +198,12 @@ def _as_prompts(frames: Sequence[pl.DataFrame], tokenizer: Path | None) -> list[
     if tokenizer is not None:
         from transformers import AutoTokenizer
 
-        from elastic_core.models.special_tokens import chat_prompt
-
         tokens = AutoTokenizer.from_pretrained(str(tokenizer))
         rows = [{**row, "prompt": tokens.decode(chat_prompt(tokens, row["prompt"]))} for row in rows]
     return [_numbered(number, row) for number, row in enumerate(rows, 1)]
 
 
 def _model_tokenizer(model: str | None, preset: str | None) -> Path | None:
-    from elastic_core.models import files as model_files
-
     if model is not None:
         directory = model_files.locate(model, model_files.TOKENIZER_FILES)
         if not directory.is_dir():
@@ -258,23 +217,16 @@ def _model_tokenizer(model: str | None, preset: str | None) -> Path | None:
 
 
 def _known() -> dict[str, Dataset]:
-    from elastic_core.data.registry import all_datasets
-
     return all_datasets(runs_directory() / USER_DATASETS)
 
 
-def _fetched(entries: Iterable[Dataset], mirror: Path | None) -> dict[str, FetchedDataset]:
-    from elastic_core.data.fetch import fetch
-
-    return fetch(list(entries), sources=make_runs_directory() / SOURCES, mirror=mirror)
+def _fetched(entries: Iterable[Dataset], mirror: Path | None) -> dict[str, fetch.FetchedDataset]:
+    return fetch.fetch(list(entries), sources=make_runs_directory() / SOURCES, mirror=mirror)
 
 
 def _clean_frames(
     entry: Dataset, known: dict[str, Dataset], preset: str, mirror: Path | None
 ) -> Iterator[pl.DataFrame]:
-    from elastic_core.data.build import raw_batches
-    from elastic_core.data.clean import clean_batches, model_text
-
     fetched = _fetched([entry], mirror)[entry.name] if entry.files else None
     batches = raw_batches(entry, fetched, resolve(preset).data)
     ids = next(_clean_frames(known[entry.ids], known, preset, mirror))["id"] if entry.ids else None

@@ -1,10 +1,11 @@
-"""Options that several commands share, and what is wrong with a command line, in one sentence."""
+"""Options that several commands share, and the message of a wrong command line."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Mapping
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,12 +20,17 @@ Command = Callable[..., Any]
 
 PORT = click.IntRange(1, 65535)
 POSITIVE = click.FloatRange(min=0, min_open=True)
-PRESET_FORMS = "A name (`elastic presets`), or FILE.toml."
 PATH = click.Path(path_type=Path)
-built_data = click.option("--data", type=PATH, help="Built data sets. Without it those that the table was made with.")
+PRESET_FORMS = "A name (`elastic presets`), or FILE.toml."
+TABLE_FORMS = "A trajectory table, runs/PRESET/sweep/KEY/table, also of a half-done sweep."
 
+Three = tuple[float, float, float] | None
 _EXTRA = re.compile(r"got unexpected extra arguments? \((?P<words>.*)\)")
 
+built_data = click.option("--data", type=PATH, help="Built data sets. Without it those that the table was made with.")
+verbose_option = click.option(
+    "-v", "--verbose", is_flag=True, help="Show what Prefect, Ray, vLLM and MLflow say, not only log it."
+)
 mirror_option: Callable[[Command], Command] = click.option(
     "--mirror",
     type=PATH,
@@ -36,22 +42,56 @@ mirror_option: Callable[[Command], Command] = click.option(
 family_option: Callable[[Command], Command] = click.option(
     "--family",
     metavar="NAME",
-    help="Whose marks the model's thoughts have, where that is not seen: a family of docs/models.md, or a TOML file.",
+    help="Family of think markers, where the model does not show it: one of docs/models.md, or a TOML file.",
 )
 
 
 def settings_options(preset_help: str, default: str | None = "embedded") -> Callable[[Command], Command]:
     """--preset PRESET and --set KEY=VALUE, passed on as `preset` and `overrides`, see `changes_of`."""
-    overriding = click.option(
-        "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace one setting, e.g. sweep.samples=16."
-    )
     preset = click.option("--preset", default=default, metavar="PRESET", help=f"{preset_help} {PRESET_FORMS}")
-    return lambda command: preset(overriding(command))
+    return lambda command: preset(overriding("Replace one setting, e.g. sweep.samples=16.")(command))
+
+
+def overriding(help_text: str) -> Callable[[Command], Command]:
+    """--set KEY=VALUE, passed on as `overrides`, see `changes_of`."""
+    return click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help=help_text)
 
 
 def benchmarks_option(help_text: str) -> Callable[[Command], Command]:
     """--benchmark NAME, again and again, passed on as `benchmarks`."""
     return click.option("--benchmark", "benchmarks", multiple=True, metavar="NAME", help=help_text)
+
+
+def table_options(benchmarks_help: str) -> Callable[[Command], Command]:
+    """--from TABLE, --model NAME and --benchmark NAME: rows of a model, see `rows_of_model`."""
+    options = (
+        click.option("--from", "table", type=PATH, metavar="TABLE", help=f"{TABLE_FORMS} Without it the last run's."),
+        click.option("--model", metavar="NAME", help="Its name in the table; by default trained, or the only one."),
+        benchmarks_option(benchmarks_help),
+    )
+    return lambda command: reduce(lambda inner, option: option(inner), reversed(options), command)
+
+
+def cost_options(command: Command) -> Command:
+    """--price and --latency, passed on as three numbers each."""
+    numbers = partial(click.option, type=click.FloatRange(min=0), nargs=3)
+    price = numbers(
+        "--price",
+        metavar="INPUT CACHED OUTPUT",
+        help="Prices of a million input, cached input and output tokens, to compare budgets by cost.",
+    )
+    latency = numbers(
+        "--latency",
+        metavar="TURN INPUT OUTPUT",
+        help="Milliseconds of a turn, an input token and an output token, to show how long a response takes.",
+    )
+    return price(latency(command))
+
+
+def address_options(others_need: str, port: int) -> Callable[[Command], Command]:
+    """--host and --port of a server; `others_need` says how clients of other machines log in."""
+    host = click.option("--host", default="127.0.0.1", help=f"Address to listen on; others need {others_need}.")
+    return lambda command: host(click.option("--port", type=PORT, default=port)(command))
 
 
 def budget_option(help_text: str) -> Callable[[Command], Command]:
@@ -73,11 +113,11 @@ class LastRun(NamedTuple):
 
 _LAST_RUN = "last-run.json"
 last_run_options = settings_options("Without it the settings of the last run.", None)
-"""`settings_options`, where what is not given is the last run's: to be read by `asked`."""
+"""`settings_options`, where what is not given is the last run's: `preset_or_last_run` reads them."""
 
 
 def remember(preset: str, overrides: Mapping[str, Any]) -> None:
-    """Write them beside the results. A preset that is a file is remembered by its absolute path."""
+    """Write them to the runs directory. A preset that is a file is remembered by its absolute path."""
     file = Path(preset).expanduser()
     last = [str(file.resolve()) if file.is_file() else preset, dict(overrides)]
     write_text(runs_directory() / _LAST_RUN, json.dumps(last, default=str))
@@ -91,7 +131,7 @@ def recall() -> LastRun | None:
         return None
 
 
-def asked(preset: str | None, overrides: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
+def preset_or_last_run(preset: str | None, overrides: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
     """Preset and settings to replace: those given, on top of the last run's where no preset is given."""
     last = (None if preset else recall()) or LastRun("embedded", {})
     return preset or last.preset, last.overrides | changes_of(overrides)
@@ -114,7 +154,7 @@ def table_of_last_run() -> Path:
 
 
 class OneOf(click.Choice[str]):
-    """A choice whose refusal names the nearest valid one."""
+    """A choice that names the nearest valid one when it refuses."""
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
         return f'"{value}"{nearest(str(value), self.choices)}; expected one of {", ".join(self.choices)}'
@@ -152,7 +192,7 @@ class StrategyType(click.ParamType):
 
 
 def sentence(error: click.UsageError) -> str:
-    """What is wrong, with the command that was asked for and where its help is."""
+    """The error as one sentence, with the command and where its help is."""
     message = " ".join(error.format_message().split()).removesuffix(".")
     message = message[:1].lower() + message[1:]
     if error.ctx is None:

@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 import numpy as np
 from rich.console import Console
 from rich.table import Table
@@ -26,7 +27,9 @@ from elastic_core.serving.load import LATE, Controller, Goal
 from elastic_core.serving.simulation import COLUMNS, Elastic, Fixed, Machine, Policy, Replay, arrivals, simulate
 from elastic_core.sweep.cost import Throughput, throughput_file
 from flows.commands.budgets import rows_of_model
+from flows.commands.options import POSITIVE, table_of_last_run, table_options
 from flows.runtime.endpoints import named_endpoint
+from flows.runtime.environment import prepare, runs_directory
 
 ELASTIC = "elastic"
 _LEAST_REQUESTS, _GOALS, _MOST_SERVERS, _MOST_ROWS = 3000, 40, 1024, 8
@@ -49,6 +52,66 @@ class Outcome(NamedTuple):
     right: float
     late: float
     p95: float
+
+
+@click.command()
+@table_options("Only this; may be given again.")
+@click.option("--rate", type=POSITIVE, required=True, metavar="REQUESTS", help="Requests a second.")
+@click.option(
+    "--latency", type=POSITIVE, required=True, metavar="SECONDS", help="Within which 95 of 100 responses are to end."
+)
+@click.option(
+    "--accuracy",
+    type=click.FloatRange(min=0, max=100),
+    metavar="PERCENT",
+    help="Say how many servers answer so many requests rightly in time.",
+)
+@click.option(
+    "--burstiness",
+    type=POSITIVE,
+    default=1.0,
+    help="Shape of the gamma distribution of the gaps between requests, as in `vllm bench serve`; less is burstier.",
+)
+@click.option("--server", metavar="ADDRESS", help="Time this idle server now, http://host:8000/v1#MODEL.")
+@click.option(
+    "--step",
+    type=click.FloatRange(min=0),
+    nargs=2,
+    metavar="ALONE EACH",
+    help="Milliseconds from a token to the next of a response that is alone, and by how much each further one that is "
+    "drawn at once makes it longer. Without it or --server what the sweep measured.",
+)
+@click.option(
+    "--concurrent",
+    type=click.IntRange(1, 16384),
+    default=256,
+    help="Responses that a server draws at once, its max_num_seqs.",
+)
+def plan_serve(
+    table: Path | None,
+    model: str | None,
+    benchmarks: tuple[str, ...],
+    accuracy: float | None,
+    server: str | None,
+    step: tuple[float, float] | None,
+    concurrent: int,
+    **load: float,
+) -> None:
+    """Say how many servers a load takes, and what comes of it on fewer.
+
+    Requests are simulated; their lengths and scores are those of the table, with fixed budgets and with
+    `elastic serve --latency`. Nothing is started.
+    """
+    prepare()
+    table = table or table_of_last_run()
+    name, replay = read_replay(table, model, benchmarks)
+    if server is not None:
+        machine = machine_of_server(server, replay, concurrent, runs_directory())
+    elif step is not None:
+        machine = machine_by_hand(*step, concurrent)
+    else:
+        machine = machine_of_sweep(table, name, concurrent)
+    show_plan(replay, machine, Load(**load), accuracy, name)
 
 
 def read_replay(directory: Path, model: str | None, benchmarks: Sequence[str]) -> tuple[str, Replay]:
@@ -98,7 +161,7 @@ def machine_by_hand(alone: float, each: float, most_running: int) -> Machine:
 
 
 def outcome(load: Load, servers: int, replay: Replay, machine: Machine, policy: Callable[[], Policy]) -> Outcome:
-    """What comes of a load on so many servers, each with such a policy of its own."""
+    """Simulate a load on `servers` servers, each with a new policy."""
     seconds = max(_LEAST_REQUESTS / load.rate, _GOALS * load.latency)
     times = arrivals(load.rate, seconds, 0, load.burstiness)
     samples = np.random.default_rng(1).integers(len(replay.tokens), size=len(times))

@@ -1,4 +1,4 @@
-"""`elastic rules`: stop rules held against the fixed budgets of a sweep's trajectory table; nothing is drawn."""
+"""`elastic plan rules`: stop rules held against the fixed budgets of a sweep's trajectory table; nothing is drawn."""
 
 from __future__ import annotations
 
@@ -7,32 +7,60 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 import polars as pl
 from rich.console import Console
 from rich.table import Table
 
 from elastic_core.errors import UserError
-from elastic_core.statistics.cost import CostModel
+from elastic_core.statistics.cost import TOKENS, CostModel
 from elastic_core.statistics.stop_frontier import BUDGETED, ORACLE, RULED, best_rules, outcomes, probe_price, rules_of
 from elastic_core.statistics.stopping import CHEAP, COLUMNS, Thoughts, read_thoughts
 from elastic_core.stop_rule import StopRule
 from elastic_core.strategies import FREE, SERVED
 from flows.commands.budgets import rows_of_model
+from flows.commands.options import PATH, Three, cost_options, table_of_last_run, table_options
+from flows.commands.report import report_parameters
+from flows.runtime.environment import prepare
 from reports.wording import with_bounds
 
 
-def show_rules(
-    directory: Path,
+@click.command()
+@table_options("Only this; may be given again.")
+@click.option(
+    "--rule",
+    "rules",
+    multiple=True,
+    metavar="RULE",
+    help="Try this rule, like adaptive_agree2_every16 (docs/stop.md); may be given again. Without it families of them.",
+)
+@click.option(
+    "--rho",
+    type=click.FloatRange(min=0),
+    metavar="RUNGS",
+    help="What a probe costs, as a share of the tokens from one rung to the next. Without it what it took.",
+)
+@cost_options
+@click.option("--output", type=PATH, metavar="FILE", help="Write every rule that was tried, as CSV.")
+def rules(
+    table: Path | None,
     model: str | None,
     benchmarks: Sequence[str],
     rules: Sequence[str],
-    costs: CostModel,
     rho: float | None,
-    latency: CostModel | None,
+    price: Three,
+    latency: Three,
     output: Path | None,
 ) -> None:
-    """Print what stop rules are worth on each benchmark and on all together, and write every rule as CSV. Without
-    `rules` those of `rules_of`. UserError where the table has no such model, or does not tell."""
+    """Compare stop rules with the fixed budgets of a table.
+
+    A rule ends a thought when its answers agree. All rows are there already, so nothing is drawn. Costs are tokens
+    processed, or money where there is a price: --price 1 1 1 is an engine without a prefix cache.
+    """
+    prepare()
+    directory = table or table_of_last_run()
+    parameters = report_parameters(directory, price, latency)
+    costs = parameters.prices or TOKENS
     strategies = pl.col("strategy").is_in([SERVED, FREE, CHEAP])
     name, chosen, found = rows_of_model(directory, model, benchmarks, COLUMNS, strategies)
     parts = {each: found.filter(benchmark=each) for each in chosen}
@@ -44,10 +72,10 @@ def show_rules(
         try:
             thoughts = read_thoughts(rows)
             tried = [StopRule.parse(text) for text in rules] or rules_of(thoughts)
-            result = outcomes(thoughts, tried, costs, rho, latency)
+            result = outcomes(thoughts, tried, costs, rho, parameters.latency)
         except ValueError as error:
             raise UserError(f"{directory}: {name} on {place}: {error}") from None
-        console.print(_table(place, result, latency is not None))
+        console.print(_table(place, result, parameters.latency is not None))
         for sentence in _remarks(thoughts, result, costs, rho):
             console.print(sentence, soft_wrap=True, highlight=False)
         console.print()

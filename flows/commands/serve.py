@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +26,7 @@ from elastic_core.system.network import is_loopback, reachable, require_free_por
 from elastic_core.system.processes import PYTHON, end_with_parent
 from flows.commands.doctor.machine import installed_build, installed_versions, require
 from flows.commands.doctor.resources import GpuDemand, check_gpus, cuda_version
+from flows.commands.options import POSITIVE, address_options, budget_option, changes_of, family_option, settings_options
 from flows.runtime.models import choose_model
 from flows.runtime.settings import SweepSettings
 
@@ -32,19 +34,67 @@ KEY_VARIABLE = "VLLM_API_KEY"  # vLLM's own: the key that clients have to give.
 
 
 class Command(NamedTuple):
-    """A server to be started: its name for the model, what it runs, and the variables it needs."""
+    """A server to be started: its name for the model, its command line, and its variables."""
 
     name: str
     arguments: list[str]
     environment: dict[str, str]
 
 
-def serve(preset: str, overrides: Mapping[str, Any], model: str, *, host: str, port: int, **options: Any) -> int:
-    """Run the server of `command` until SIGINT or SIGTERM: then responses under way end, and a second signal ends them
-    at once. Return its exit status, never 0 when it ended without a signal."""
+@click.command()
+@settings_options("Preset whose models, engine and sampling are taken.")
+@click.option(
+    "--model",
+    default="trained",
+    metavar="MODEL",
+    help="One of the preset's (trained, best, base, ...), a checkpoint directory, or OWNER/NAME on the hub.",
+)
+@family_option
+@budget_option('Budget of requests that name none, like "512+256". Without it they are unlimited.')
+@click.option(
+    "--unmeasured",
+    type=click.Choice(["nearest", "default", "refuse"]),
+    default="nearest",
+    help="What an effort level gets that was not measured: the nearest one, the default budget, or a refusal.",
+)
+@click.option(
+    "--latency",
+    type=POSITIVE,
+    metavar="SECONDS",
+    help="Under load give new requests less thought, so that 95 of 100 responses take at most so long.",
+)
+@click.option(
+    "--tokens-per-second",
+    type=POSITIVE,
+    metavar="TOKENS",
+    help="Likewise, so that all responses together take at most so many tokens a second.",
+)
+@click.option(
+    "--floor",
+    type=click.Choice(["minimal", "low", "medium", "high"]),
+    default="minimal",
+    metavar="LEVEL",
+    help="The effort level below which load lowers no budget.",
+)
+@click.option("--reasoning-content", is_flag=True, help="Give the thought by its older name reasoning_content too.")
+@address_options("$VLLM_API_KEY", 8000)
+@click.argument("further", nargs=-1, metavar="[-- VLLM_ARGUMENTS...]")
+def serve(preset: str, overrides: tuple[str, ...], model: str, host: str, port: int, **options: Any) -> None:
+    """Serve a model under budgets, over OpenAI's and Anthropic's APIs.
+
+    A request names its budget, "vllm_xargs": {"think_budget": 512, "solution_budget": 256}, or one of the levels that
+    were measured, "reasoning_effort": "low"; the names of other servers are read too (docs/serve.md). If
+    $VLLM_API_KEY is set, clients have to give this key.
+    """
     require_free_port(host, port, "server", "--port")
-    started = command(preset, overrides, model, host=host, port=port, **options)
+    started = command(preset, changes_of(overrides), model, host=host, port=port, **options)
     click.echo(f"serving {started.name} at http://{reachable(host)}:{port}/v1; Ctrl-C stops it")
+    sys.exit(run(started))
+
+
+def run(started: Command) -> int:
+    """Run the server until SIGINT or SIGTERM: then responses under way end, and a second signal kills it.
+    Return its exit status, never 0 when it ended without a signal."""
     # In a process group that is killed at its end: vLLM (0.29), ended while it starts, leaves its engine behind.
     environment = {**os.environ, **started.environment}
     process = subprocess.Popen(started.arguments, env=environment, start_new_session=True, preexec_fn=end_with_parent)
@@ -114,7 +164,7 @@ def command(
                 f"{context}: expected a smaller one, or a larger engine.max_model_len"
             )
     arguments = server.arguments(directory, name, parameters, _sampling(levels, sweep), markers, host, port)
-    if goal:  # vLLM would start one for each replica, and each would think that it has the whole engine.
+    if goal:  # vLLM would start one for each replica, and each would assume all of the engine.
         arguments += ["--api-server-count", "1"]
     return Command(
         name,
@@ -124,7 +174,7 @@ def command(
 
 
 def _goal(model: Path, levels: Levels | None, floor: Effort, latency: float | None, speed: float | None) -> Goal:
-    """What the server keeps under load, with the measured budgets from the floor to the highest level."""
+    """Goal of the server under load, with the measured budgets from the floor to the highest level."""
     file = model / LEVELS
     if levels is None:
         raise UserError(f"--latency and --tokens-per-second lower budgets by what was measured: {file} is missing")
@@ -133,7 +183,7 @@ def _goal(model: Path, levels: Levels | None, floor: Effort, latency: float | No
     if len(given) < FEWEST:
         raise UserError(
             f"{file}: {len(given)} measured budgets from the level {floor} up; expected {FEWEST} or more to choose "
-            "from under load: sweep more sweep.budgets, and write the file again with elastic budgets"
+            "from under load: sweep more sweep.budgets, and write the file again with elastic plan budgets"
         )
     return Goal(given, latency, speed)
 

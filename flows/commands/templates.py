@@ -1,20 +1,20 @@
-"""`elastic templates`: look into a library of thought templates, search it, add your own. Top imports are light."""
+"""`elastic data templates`: look into a library of thought templates, search it, add your own."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from elastic_core.errors import UserError, nearest
+from elastic_core.reasonflux.library import Template, add_own
+from elastic_core.reasonflux.retrieval import build_retriever
+from elastic_core.strategies.reasonflux_zero import TemplateParameters
 from flows.commands.options import PATH, mirror_option
 from flows.runtime.environment import make_runs_directory, runs_directory
+from flows.runtime.stages import load_templates
 from tasks.records.stage_directory import EMBEDDINGS, USER_TEMPLATES
-
-if TYPE_CHECKING:
-    from elastic_core.reasonflux.library import Template
 
 _library_option = click.option(
     "--library",
@@ -24,12 +24,7 @@ _library_option = click.option(
 )
 
 
-@click.group()
-def templates() -> None:
-    """Look into a library of thought templates, or add your own."""
-
-
-@templates.command("list")
+@click.command()
 @_library_option
 @mirror_option
 def list_templates(library: str, mirror: Path | None) -> None:
@@ -47,16 +42,18 @@ def list_templates(library: str, mirror: Path | None) -> None:
     click.echo(f"{len(found)} templates in {sum(map(len, places.values()))} sections of {len(places)} chapters")
 
 
-@templates.command()
+@click.command()
 @click.argument("identifier", metavar="ID")
 @_library_option
 @mirror_option
-def show(identifier: str, library: str, mirror: Path | None) -> None:
+def show_templates(identifier: str, library: str, mirror: Path | None) -> None:
     """Show the template called ID, in full."""
     found = _load(library, mirror)
     if identifier not in found:
         hint = nearest(identifier, found)
-        raise UserError(f'library {library} has no template "{identifier}"{hint}; `elastic templates list` shows all')
+        raise UserError(
+            f'library {library} has no template "{identifier}"{hint}; `elastic data templates list` shows all'
+        )
     template = found[identifier]
     click.echo(f"{template.name}\n{template.chapter} / {template.section}")
     parts = {
@@ -71,7 +68,7 @@ def show(identifier: str, library: str, mirror: Path | None) -> None:
             click.echo(f"\n--- {title}\n{text}")
 
 
-@templates.command()
+@click.command()
 @click.argument("text")
 @click.option("-k", "num", type=click.IntRange(min=1), default=5, help="How many templates.")
 @click.option("--embedder", default="tfidf", help="tfidf, or a sentence-transformers model's name.")
@@ -80,13 +77,13 @@ def show(identifier: str, library: str, mirror: Path | None) -> None:
 )
 @_library_option
 @mirror_option
-def search(text: str, num: int, embedder: str, trust_remote_code: bool, library: str, mirror: Path | None) -> None:
+def search_templates(
+    text: str, num: int, embedder: str, trust_remote_code: bool, library: str, mirror: Path | None
+) -> None:
     """Find templates that fit TEXT, best first.
 
     They are from the two nearest sections of the nearest chapter.
     """
-    from elastic_core.reasonflux.retrieval import build_retriever
-
     cache = make_runs_directory() / EMBEDDINGS
     retriever = build_retriever(_load(library, mirror), embedder, cache=cache, trust_remote_code=trust_remote_code)
     matches = [match for match in retriever.retrieve([text], num)[0] if match.score > 0]
@@ -96,9 +93,9 @@ def search(text: str, num: int, embedder: str, trust_remote_code: bool, library:
         click.echo(f"nothing in library {library} resembles this text; only names are searched")
 
 
-@templates.command()
+@click.command()
 @click.argument("file", type=PATH)
-def add(file: Path) -> None:
+def add_templates(file: Path) -> None:
     """Add the templates of FILE to your own.
 
     Your own are part of every library; a template with the same id is replaced. FILE is JSON of {chapter: {section:
@@ -106,15 +103,10 @@ def add(file: Path) -> None:
     template_name, description and reason_flow (a list of steps), and may have template_type, knowledge_tag,
     application_scenario and example_application.
     """
-    from elastic_core.reasonflux.library import add_own
-
     own = make_runs_directory() / USER_TEMPLATES
     added, replaced = add_own(file, own)
     click.echo(f"{added} added, {replaced} replaced in {own}")
 
 
 def _load(library: str, mirror: Path | None) -> Mapping[str, Template]:
-    from elastic_core.strategies.reasonflux_zero import TemplateParameters
-    from flows.runtime.stages import load_templates
-
     return load_templates(TemplateParameters(library=library), runs_directory(), mirror).library

@@ -1,5 +1,5 @@
-"""Presets: TOML files that fill `flows.runtime.settings.Settings`. What a preset does not say, it has from the one that
-`extends = "NAME"` names: another preset, or a file beside it.
+"""Presets: TOML files that fill `flows.runtime.settings.Settings`. Missing settings come from the preset that
+`extends = "NAME"` names, or from a file of that name in the same directory.
 
 A preset is given by its name, or as a file: what ends in .toml or holds a slash is a path, and names the preset.
 """
@@ -48,7 +48,7 @@ def names() -> list[str]:
 
 
 def purpose(name: str) -> str:
-    """What a preset is for: the first sentence of the comment that it begins with."""
+    """Return the purpose of a preset: the first sentence of the comment that it begins with."""
     lines = (_DIRECTORY / f"{name}.toml").read_text(encoding="utf-8").splitlines()
     comment = " ".join(line[1:].strip() for line in takewhile(lambda line: line.startswith("#"), lines))
     return re.split(r"\. (?=[A-Z])", comment, maxsplit=1)[0].removesuffix(".") + "."
@@ -83,7 +83,7 @@ def changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
 
 
 def as_toml(settings: Settings) -> str:
-    """A preset file of these settings; what it does not name has its default."""
+    """A preset file of these settings; settings that it does not name have their defaults."""
     return toml(settings.model_dump(mode="json", exclude_unset=True, exclude_none=True))
 
 
@@ -175,7 +175,7 @@ def _parse(file: Path) -> dict[str, Any]:
 
 
 def _name(part: _Part) -> str:
-    """What a preset's runs directory and MLflow experiment are called."""
+    """Return the name of a preset's runs directory and MLflow experiment."""
     file, resolved = part.file, "preset" in part.values
     name = str(part.values["preset"]) if resolved else file.stem
     if file.parent == _DIRECTORY:
@@ -214,11 +214,11 @@ def _put(values: dict[str, Any], dotted: str, value: Any) -> None:
 def _explain(
     error: ValidationError, model: type[BaseModel], parts: Sequence[_Part], overrides: Mapping[str, Any]
 ) -> str:
-    """The first problem as one sentence: where, what was found, what was expected."""
+    """The first problem as one sentence: place, value, expectation."""
     problem = error.errors()[0]
     path = [str(part) for part in problem["loc"]]
     key = ".".join(path)
-    # An override of a whole section, or a key below a section that does not exist, is to blame as well.
+    # An override of a section, or a key below a section that does not exist, is to blame as well.
     overridden = any(f"{key}.".startswith(f"{name}.") or name.startswith(f"{key}.") for name in overrides)
     # The last file that says it; what none says is missing in the preset itself.
     part = next((part for part in reversed(parts) if part.says(path)), parts[-1])
@@ -230,7 +230,7 @@ def _explain(
     if problem["type"] == "missing":
         return f"{where}: missing; every preset must give it"
     message = problem["msg"].removeprefix("Value error, ")
-    # What is wrong between several keys of a section is in the message; the whole section would drown it.
+    # A fault between several keys of a section is in the message; printing the section would drown it.
     found = "" if isinstance(problem["input"], dict) else f", found {problem['input']!r}"
     return f"{where}: {message[0].lower()}{message[1:]}{found}"
 

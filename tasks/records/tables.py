@@ -1,5 +1,5 @@
 """Trajectory tables: found by their place, `runs/PRESET/sweep/KEY/table`, or made for a sweep's stage; and which of the
-requested rows they hold. Prefect is not imported, so that `elastic sweep status` answers at once."""
+requested rows they hold. Prefect is not imported, so that `elastic status` answers at once."""
 
 from __future__ import annotations
 

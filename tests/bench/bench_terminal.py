@@ -27,7 +27,7 @@ COMMANDS = {
     "presets": ("presets",),
     "doctor": ("doctor",),
     "plan": ("plan", "sweep", "--preset", "smoke"),
-    "sweep_status": ("sweep", "status"),
+    "status": ("status",),
     "second_run": PIPELINE,
 }
 

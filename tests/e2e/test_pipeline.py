@@ -127,14 +127,14 @@ def test_a_grade_that_was_wrong_is_put_right(table: pl.DataFrame, runs: Path, tm
     store = TrajectoryStore(copy)
     with store.writing(replace(SweepTable(original).manifest, stores={})):
         store.append(table.with_columns(score=1 - pl.col("score"), grade_status=pl.lit("wrong")))
-    missing = elastic_here("regrade", str(copy), runs=runs)
+    missing = elastic_here("data", "regrade", str(copy), runs=runs)
     assert missing.returncode == 2 and "give --data DIRECTORY" in missing.stdout
     (data,) = (file.parent for file in runs.glob("smoke/data/*/manifest.json"))
-    result = elastic_here("regrade", str(copy), "--data", str(data), runs=runs)
+    result = elastic_here("data", "regrade", str(copy), "--data", str(data), runs=runs)
     assert result.returncode == 0, result.stdout[-3000:]
     key = list(KEY)
     assert store.read().sort(key).equals(table.sort(key))
-    assert "not a trajectory table" in elastic_here("regrade", str(runs), runs=runs).stdout
+    assert "not a trajectory table" in elastic_here("data", "regrade", str(runs), runs=runs).stdout
 
 
 def test_make_gpu_reads_what_a_sweep_measured(table: pl.DataFrame, runs: Path) -> None:

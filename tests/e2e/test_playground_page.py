@@ -270,7 +270,9 @@ def test_a_budget_that_is_moved_is_no_level_and_a_model_without_levels_says_how_
     page.get_by_label("Models").press("Backspace")  # Takes the last one out.
     choose_model(page, "base")
     page.get_by_label("low", exact=True).check()
-    refusal = page.get_by_role("alert").filter(has_text="no level of base was measured; to have them: elastic budgets")
+    refusal = page.get_by_role("alert").filter(
+        has_text="no level of base was measured; to have them: elastic plan budgets"
+    )
     expect(refusal).to_be_visible()
     expect(page.get_by_label("low", exact=True)).not_to_be_checked()
 

@@ -60,7 +60,7 @@ def test_a_pair_of_models_and_more_samples_join_the_table(
 @pytest.mark.slow
 def test_nothing_of_it_is_missing(more: subprocess.CompletedProcess[str], more_runs: Path) -> None:
     asked = ("--preset", "smoke", *FEWER, "--set", "sweep.samples=3")
-    assert "(100%)" in elastic_here("sweep", "status", *asked, runs=more_runs).stdout
+    assert "(100%)" in elastic_here("status", *asked, runs=more_runs).stdout
 
 
 @pytest.mark.slow
@@ -107,7 +107,7 @@ def test_a_sweep_ends_with_the_comparison_of_its_models(first: subprocess.Comple
 
 def test_status_and_plan_say_that_nothing_is_missing(more_runs: Path) -> None:
     for asked in ((), ("--set", 'sweep.strategies=["separate"]')):
-        assert "(100%)" in elastic_here("sweep", "status", "--preset", "smoke", *asked, runs=more_runs).stdout
+        assert "(100%)" in elastic_here("status", "--preset", "smoke", *asked, runs=more_runs).stdout
     plan = elastic_here("plan", "sweep", "--preset", "smoke", "--set", "sweep.samples=3", runs=more_runs)
     assert plan.returncode == 0
     assert "tokens/s, measured on 1 engine(s)" in plan.stdout
@@ -116,7 +116,7 @@ def test_status_and_plan_say_that_nothing_is_missing(more_runs: Path) -> None:
 def test_a_sweep_of_fewer_problems_finds_them_in_the_table(more_runs: Path) -> None:
     asked = ("--preset", "smoke", "--set", 'sweep.models=["base","trained"]', "--set", "sweep.problems=2")
     without_templates = ("--set", 'sweep.strategies=["separate"]')
-    status = elastic_here("sweep", "status", *asked, *without_templates, runs=more_runs).stdout
+    status = elastic_here("status", *asked, *without_templates, runs=more_runs).stdout
     assert "(100%)" in status
     plan = elastic_here("plan", "sweep", *asked, runs=more_runs).stdout
     assert "(2 problems) × 2 samples" in plan and "0 of " in plan

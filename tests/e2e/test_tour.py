@@ -131,7 +131,7 @@ def test_a_newcomers_tour(
     assert 'did you mean "samples"?' in wrong("run pipeline --preset smoke --set sweep.sampels=4")
     assert 'did you mean "separate"?' in wrong("run pipeline --preset smoke --set sweep.strategies=seperate")
 
-    assert "(100%)" in right("sweep status --preset smoke")
+    assert "(100%)" in right("status --preset smoke")
     assert 'did you mean "status"?' in wrong("sweep stauts")
 
     (sweep,) = toured.glob("smoke/sweep/*")
@@ -174,7 +174,7 @@ def test_an_evaluation_of_a_server_needs_no_engines_and_leaves_its_key_nowhere(
 
 @pytest.mark.parametrize(
     ("command", "said"),
-    [("plan sweep --preset smoke", "miniature-easy (6 problems)"), ("sweep status --preset smoke", "┏━")],
+    [("plan sweep --preset smoke", "miniature-easy (6 problems)"), ("status --preset smoke", "┏━")],
 )
 def test_nothing_heavy_is_imported_before_the_first_line(command: str, said: str, toured: Path) -> None:
     line, heavy = heavy_before(command, toured)

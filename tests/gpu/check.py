@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from elastic_core.system.accelerators import installed_gpus
 from elastic_core.system.files import write_text
 from elastic_core.system.retry import wait_until
 from flows import presets
-from flows.commands.checks.runner import Commands, Record, Step, begin, last_lines, newest, run_steps
+from flows.commands.checks.runner import Commands, begin, last_lines, newest
 from flows.commands.checks.shortened import Inputs, given_values, prepare_rows, rehearsal_values
 from flows.runtime.environment import runs_directory
 from flows.runtime.settings import Settings
@@ -37,6 +38,7 @@ from tests.gpu.evidence import (
     nvidia_smi,
     write_summary,
 )
+from tests.gpu.steps import Record, Step, run_steps
 
 EVIDENCE, WORK = "gpu-evidence", "gpu-check"  # Directories of what is kept, and of what it was made with.
 BENCH = "tests.bench.bench_gpu"
@@ -78,6 +80,23 @@ def gpu_check(say: Callable[[str], None]) -> tuple[str, bool]:
 
 
 @dataclass(frozen=True)
+class CommandsOnGpus(Commands):
+    """Programs that use the GPUs of this machine, and the hub if they may."""
+
+    machine: Machine
+    hub: bool
+
+    def environment(self) -> dict[str, str]:
+        """Wait until the driver has freed the memory of a killed process, which it does after that process is gone."""
+        before = sum(gpu.free for gpu in self.machine.gpus)
+        wait_until(lambda: sum(gpu.free for gpu in installed_gpus()) >= 0.9 * before, _FREED_SECONDS, every=1)
+        given = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES")}
+        given |= {"HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE")} if self.hub else {}
+        variables = super().environment()
+        return {name: value for name, value in {**variables, **given}.items() if value is not None}
+
+
+@dataclass(frozen=True)
 class Check:
     """The steps, with the folder of evidence that is kept, the one of models, checkpoints and tables, and the real
     model's directory, or why it is `missing`."""
@@ -92,8 +111,7 @@ class Check:
     def commands(self) -> Commands:
         # The name tells the model: nothing of a twin's can be taken for the model's.
         preset = self.work / f"{'gpu-model' if self.model else 'gpu-twin'}.toml"
-        hub = self.model is not None
-        return Commands(self.work, self.evidence / "logs", preset, gpus=True, hub=hub, prepare=self._wait_for_memory)
+        return CommandsOnGpus(self.work, self.evidence / "logs", preset, self.machine, self.model is not None)
 
     def steps(self) -> list[Step]:
         base = presets.resolve(PRESET).base
@@ -187,14 +205,9 @@ class Check:
         return measured(newest(self.commands.results, "sweep/*") / TABLE)
 
     def _report(self) -> str:
-        self.commands.flow("report", "report")
+        self.commands.finish("report", "-m", "flows.commands", "report", "-v", "--preset", str(self.commands.preset))
         shutil.copytree(self.commands.results / "report", self.evidence / "report", dirs_exist_ok=True)
         return "report/report.md and report/report.html"
-
-    def _wait_for_memory(self) -> None:
-        """Until the driver has freed the memory of a killed process, which it does after that process is gone."""
-        before = sum(gpu.free for gpu in self.machine.gpus)
-        wait_until(lambda: sum(gpu.free for gpu in installed_gpus()) >= 0.9 * before, _FREED_SECONDS, every=1)
 
     def _keep(self, file: Path, name: str | None = None) -> None:
         target = self.evidence / (name or file.name)

@@ -21,8 +21,8 @@ from elastic_core.system.accelerators import Gpu, installed_gpus
 from elastic_core.system.files import write_text
 from elastic_core.training.grpo.step_metrics import AGREEMENT, LEAST_AGREEMENT, STEP, disagrees
 from elastic_core.training.launch import FINISHED_STEP
-from flows.commands.checks.runner import Record
 from flows.commands.doctor.machine import GIB, installed_build, installed_versions
+from tests.gpu.steps import Record
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FILE = "README.md"

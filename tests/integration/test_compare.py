@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 from elastic_core.errors import UserError
 from elastic_core.sweep.table import Manifest, TrajectoryStore
 from flows.commands.cli import cli
-from flows.commands.compare import compare
+from flows.commands.compare import comparison
 from reports.comparison import paired_cells
 from tasks.records.mlflow_tracker import Result, Tracker
 from tests.unit.test_compare import rows
@@ -55,7 +55,7 @@ def test_runs_are_found_by_id_name_pipeline_cell_and_directory(runs: Path) -> No
     first, second = sweep(runs, "a", models=["base"]), sweep(runs, "b", models=["trained"])
     (id_a, cell_a), (id_b, cell_b) = record(runs, "a", "first", "base"), record(runs, "b", "second", "trained")
     whole = {
-        compare(*pair, runs).split("\n", 2)[2].rpartition("\n")[0]
+        comparison(*pair, runs).split("\n", 2)[2].rpartition("\n")[0]
         for pair in (
             (str(first), str(second / "table")),
             (id_a, id_b),
@@ -64,14 +64,14 @@ def test_runs_are_found_by_id_name_pipeline_cell_and_directory(runs: Path) -> No
         )
     }
     assert len(whole) == 1 and whole.pop().count("base → trained") == 7
-    assert compare(cell_a, cell_b, runs).count("base → trained") == 1
+    assert comparison(cell_a, cell_b, runs).count("base → trained") == 1
 
 
 def test_mlflow_keeps_the_table_and_the_differences_over_tokens(runs: Path) -> None:
     directories = [str(sweep(runs, key)) for key in "cd"]
-    shown = compare(*directories, runs)
+    shown = comparison(*directories, runs)
     run_id = shown.rpartition(" ")[2]
-    assert compare(*directories, runs).rpartition(" ")[2] == run_id, "the same comparison is the same run"
+    assert comparison(*directories, runs).rpartition(" ")[2] == run_id, "the same comparison is the same run"
     client = MlflowClient()
     run = client.get_run(run_id)
     assert run.data.tags["stage"] == "compare" and run.info.status == "FINISHED"
@@ -88,10 +88,10 @@ def test_mlflow_keeps_the_table_and_the_differences_over_tokens(runs: Path) -> N
 
 def test_a_comparison_of_sweeps_that_have_grown_holds_their_new_points_only(runs: Path) -> None:
     first, second = (sweep(runs, key, num_samples=2) for key in "gh")
-    before = compare(str(first), str(second), runs).rpartition(" ")[2]
+    before = comparison(str(first), str(second), runs).rpartition(" ")[2]
     shutil.rmtree(second)
     sweep(runs, "h", num_samples=4)
-    after = compare(str(first), str(second), runs).rpartition(" ")[2]
+    after = comparison(str(first), str(second), runs).rpartition(" ")[2]
     assert after != before and MlflowClient().get_run(before).info.lifecycle_stage == "deleted"
     table = paired_cells(rows(num_samples=2), rows(num_samples=4)).filter(model="trained", strategy="separate")
     history = MlflowClient().get_metric_history(after, "difference/easy/trained/separate")

@@ -14,7 +14,7 @@ def test_a_model_that_cannot_be_used_is_a_failure_beside_those_that_can(tmp_path
         doctor.Use("base", "shipped", "cpu", trained=True),
         doctor.Use("sweep.checkpoints.broken", str(tmp_path / "broken"), "cpu"),
     ]
-    usable, broken = doctor.look(uses)
+    usable, broken = doctor.findings_of_models(uses)
     assert usable.level == "ok" and usable.message.startswith("base = shipped: <think> is token ")
     assert broken.level == "failure"
     assert broken.message.startswith(f"sweep.checkpoints.broken = {tmp_path}/broken")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from flows import presets
-from flows.commands.checks.runner import run_steps
 from tests.gpu.check import NO_GPU, Check
 from tests.gpu.evidence import Machine
+from tests.gpu.steps import run_steps
 
 
 def test_the_twin_is_prepared_and_what_needs_a_gpu_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,7 +79,7 @@ def test_it_changes_no_version_of_what_is_there(python: Path, request: pytest.Fi
 def test_two_flags_make_vllm_serve_keep_budgets(with_ours: Path, tmp_path: Path) -> None:
     model = model_with_levels(tmp_path / "model")
     flags = subprocess.run(
-        [with_ours.parent / "elastic", "vllm-flags", model], capture_output=True, text=True, check=True
+        [with_ours.parent / "elastic", "model", "vllm-flags", model], capture_output=True, text=True, check=True
     ).stdout.split()
     (port,) = free_ports(1)
     command = [str(with_ours), "-c", VLLM, "serve", str(model), "--served-model-name", "m", "--port", str(port)]

@@ -17,7 +17,7 @@ from elastic_core.rewards.codeforces.standings import API_VARIABLE
 from elastic_core.sweep.table import Manifest, TrajectoryStore
 from elastic_core.system.fingerprint import hash_files
 from flows import sweep as sweep_flow
-from flows.commands import sweeps
+from flows.commands.report import report as report_command
 from flows.runtime.stages import Stages
 from tasks.records.mlflow_tracker import Tracker
 from tasks.records.stage_directory import TABLE, Stage
@@ -97,7 +97,7 @@ def test_a_report_without_standings_is_made_again_once_they_can_be_fetched(
     assert {"report.html", "report.md"} <= {file.path for file in tracker.client.list_artifacts(run_id)}
     assert "figures/accuracy_vs_tokens.png" in {file.path for file in tracker.client.list_artifacts(run_id, "figures")}
 
-    done = CliRunner().invoke(sweeps.report, ["--from", str(sweep.directory / TABLE)], catch_exceptions=False)
+    done = CliRunner().invoke(report_command, ["--from", str(sweep.directory / TABLE)], catch_exceptions=False)
     assert done.exit_code == 0
     elsewhere = (sweep.directory / "report" / "report.md").read_text()
     assert RATED in elsewhere and SAMPLE_TESTS_NOTE in elsewhere

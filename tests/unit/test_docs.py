@@ -18,7 +18,7 @@ from elastic_core.engines.base import drive
 from elastic_core.errors import UserError
 from elastic_core.strategies import STRATEGIES, Sampling
 from flows import presets
-from flows.commands import run as entrance
+from flows.commands import evaluate
 from flows.commands.cli import cli
 from flows.commands.options import changes_of
 from tests.documents import DOCUMENTS, REPOSITORY, commands, page, strategy_shown
@@ -164,8 +164,8 @@ def require_valid(command: str) -> None:
     changes = changes_of(given.get("overrides", ()))
     if context.info_name == "evaluate":
         asked = ("model", "benchmarks", "budgets", "samples", "problems", "tokenizer")
-        changes |= entrance.settings_of(gpus=given["gpus"] or 0, **{name: given[name] for name in asked})
-        presets.resolve(entrance.EVALUATE, changes)
+        changes |= evaluate.settings_of(gpus=given["gpus"] or 0, **{name: given[name] for name in asked})
+        presets.resolve(evaluate.PRESET, changes)
     elif given.get("preset") not in (None, *PLACEHOLDERS):
         presets.resolve(given["preset"], changes)
     if context.info_name == "fetch":

@@ -13,6 +13,7 @@ from elastic_core.system.ray_cluster import RayCluster
 from elastic_core.training.requirements import VERL, VLLM, placement
 from flows import presets
 from flows.commands import doctor
+from flows.commands.cli import cli
 from flows.commands.doctor import machine, resources
 from flows.commands.doctor.machine import GIB, Finding, require
 
@@ -228,10 +229,16 @@ def test_this_machine_can_be_checked_in_an_instant(tmp_path: Path) -> None:
 def test_main_s_status_tells_a_script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     findings = [Finding("disk", "ok", "fine"), Finding("cores", "warning", "one")]
     monkeypatch.setattr(doctor, "run_checks", lambda settings: findings)
-    assert doctor.main("smoke", {}) == 0
+
+    def checked() -> int:
+        with pytest.raises(SystemExit) as end:
+            cli.main(["doctor", "--preset", "smoke"], standalone_mode=False)
+        return int(end.value.code or 0)
+
+    assert checked() == 0
     assert capsys.readouterr().out.splitlines() == ["ok       disk           fine", "warning  cores          one"]
     findings = [Finding("disk", "failure", "full")]
-    assert doctor.main("smoke", {}) == 1
+    assert checked() == 1
     require(*findings[1:])
     with pytest.raises(UserError, match="full; gone"):
         require(*findings, Finding("cores", "warning", "one"), Finding("memory", "failure", "gone"))

@@ -7,14 +7,14 @@ import pytest
 
 from elastic_core.errors import UserError
 from flows import presets
-from flows.commands.run import EVALUATE, name_of, settings_of
+from flows.commands.evaluate import PRESET, name_of, settings_of
 from flows.runtime.settings import Settings
 
 NOTHING: dict[str, Any] = {"benchmarks": (), "budgets": (), "samples": None, "problems": None, "tokenizer": None}
 
 
 def resolved(model: str, gpus: int = 1, **given: Any) -> Settings:
-    return presets.resolve(EVALUATE, settings_of(model, gpus=gpus, **NOTHING | given))
+    return presets.resolve(PRESET, settings_of(model, gpus=gpus, **NOTHING | given))
 
 
 def test_a_model_is_measured_with_what_the_preset_says() -> None:
@@ -22,7 +22,7 @@ def test_a_model_is_measured_with_what_the_preset_says() -> None:
     assert settings.sweep.models == ["NAME-7B"]
     assert settings.sweep.directories == {"NAME-7B": "OWNER/NAME-7B"} and settings.base == "OWNER/NAME-7B"
     assert (settings.engine.device, settings.engine.data_parallel_size) == ("cuda", 4)
-    plain = presets.resolve(EVALUATE)
+    plain = presets.resolve(PRESET)
     assert (settings.data.benchmarks, settings.sweep.budgets) == (plain.data.benchmarks, plain.sweep.budgets)
 
 

@@ -17,7 +17,8 @@ from tests.first_line import heavy_before
         ("presets", "ablation-anytime: "),
         ("doctor", "ok "),
         ("plan sweep --preset smoke", "error: no data was built"),
-        ("sweep status --preset smoke", "error: no data was built"),
+        ("status --preset smoke", "error: no data was built"),
+        ("report --preset smoke", "error: no data was built"),
     ],
 )
 def test_nothing_heavy_is_imported_before_the_first_line(command: str, said: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from elastic_core.models.twins import shrunk
 from elastic_core.system.accelerators import Gpu
 from elastic_core.training.grpo.step_metrics import AGREEMENT
 from flows import presets
-from flows.commands.checks.runner import Commands, Record, Step, begin, failure, last_lines, run_steps
+from flows.commands.checks.runner import Commands, begin, failure, last_lines
 from flows.commands.checks.shortened import Inputs
 from flows.presets import toml
 from flows.runtime.settings import Settings
@@ -32,6 +32,7 @@ from tests.gpu.evidence import (
     judge,
     write_summary,
 )
+from tests.gpu.steps import Record, Step, run_steps
 
 H200 = Gpu("NVIDIA H200", 140 << 30, 139 << 30, "580.1")
 
@@ -174,7 +175,7 @@ def test_what_other_code_made_is_dropped(tmp_path: Path) -> None:
 
 
 def commands(directory: Path) -> Commands:
-    return Commands(directory, directory / "logs", directory / "preset.toml", gpus=True, hub=True)
+    return Commands(directory, directory / "logs", directory / "preset.toml")
 
 
 def test_a_command_is_killed_with_what_it_started_as_soon_as_it_may_be(tmp_path: Path) -> None:

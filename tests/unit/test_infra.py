@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import click
 import jsonschema
 import pytest
 import yaml
@@ -23,6 +24,12 @@ REPOSITORY = Path(__file__).parents[2]
 INFRA = REPOSITORY / "infra"
 ENGINES = ("cpu", "gpu")
 VARIABLE = re.compile(r"\$\{(\w+)")
+
+
+def command_named(name: str) -> click.Command:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    return command
 
 
 def load(name: str) -> Any:
@@ -138,7 +145,7 @@ def test_the_job_of_kubernetes_is_a_command_of_ours() -> None:
     assert job["spec"]["clusterSelector"] == {"ray.io/cluster": load("kuberay/raycluster.yaml")["metadata"]["name"]}
     program, command, *arguments = shlex.split(job["spec"]["entrypoint"].replace("$RAY_ADDRESS", "10.0.0.1:6379"))
     assert program == "elastic"
-    given = cli.commands[command].make_context(command, arguments).params
+    given = command_named(command).make_context(command, arguments).params
     settings = presets.resolve(given["preset"], changes_of(given["overrides"]))
     assert settings.ray.running is not None and settings.train.device == "gpu"
 
@@ -195,7 +202,7 @@ def test_kubernetes_and_compose_serve_by_a_command_of_ours(compose: dict[str, An
         (compose["services"]["serve"]["command"], 0),
     ):
         program, command, *arguments = given
-        parameters = cli.commands[command].make_context(command, arguments).params
+        parameters = command_named(command).make_context(command, arguments).params
         assert program == "elastic"
         assert (parameters["host"], parameters["port"]) == ("0.0.0.0", 8000)
         settings = presets.resolve(parameters["preset"], changes_of(parameters["overrides"]))

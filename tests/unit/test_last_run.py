@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from elastic_core.errors import UserError
-from flows.commands.options import asked, recall, remember, table_of_last_run
+from flows.commands.options import preset_or_last_run, recall, remember, table_of_last_run
 
 
 @pytest.fixture(autouse=True)
@@ -15,11 +15,11 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_settings_are_the_last_run_s_unless_a_preset_is_given() -> None:
-    assert asked(None, ()) == ("embedded", {})
+    assert preset_or_last_run(None, ()) == ("embedded", {})
     remember("smoke", {"sweep.samples": 4, "sweep.budgets": ["8+8"]})
-    assert asked(None, ()) == ("smoke", {"sweep.samples": 4, "sweep.budgets": ["8+8"]})
-    assert asked(None, ("sweep.samples=2",)) == ("smoke", {"sweep.samples": 2, "sweep.budgets": ["8+8"]})
-    assert asked("embedded", ()) == ("embedded", {})
+    assert preset_or_last_run(None, ()) == ("smoke", {"sweep.samples": 4, "sweep.budgets": ["8+8"]})
+    assert preset_or_last_run(None, ("sweep.samples=2",)) == ("smoke", {"sweep.samples": 2, "sweep.budgets": ["8+8"]})
+    assert preset_or_last_run("embedded", ()) == ("embedded", {})
 
 
 def test_a_preset_that_is_a_file_is_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Which budgets become effort levels, and `elastic budgets` as a user runs it."""
+"""Which budgets become effort levels, and `elastic plan budgets` as a user runs it."""
 
 import re
 from itertools import pairwise, product
@@ -204,7 +204,9 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_table_becomes_a_file_of_levels(table: Path, tmp_path: Path) -> None:
     file = tmp_path / "levels" / "budgets.json"
-    done = elastic_here("budgets", "--from", str(table), "--model", "base", "--output", str(file), runs=tmp_path)
+    done = elastic_here(
+        "plan", "budgets", "--from", str(table), "--model", "base", "--output", str(file), runs=tmp_path
+    )
     assert done.returncode == 0, done.stdout
     levels = read_levels(file)
     assert (levels.model, levels.weights, levels.strategy) == ("base", "b0", "separate")
@@ -225,7 +227,7 @@ def test_a_table_becomes_a_file_of_levels(table: Path, tmp_path: Path) -> None:
 
 def test_one_benchmark_and_a_certified_risk_are_chosen_by(table: Path, tmp_path: Path) -> None:
     given = ("--benchmark", "hard", "--risk", "100", "--output", str(tmp_path / "x.json"))
-    done = elastic_here("budgets", "--from", str(table), *given, runs=tmp_path)
+    done = elastic_here("plan", "budgets", "--from", str(table), *given, runs=tmp_path)
     assert done.returncode == 0, done.stdout
     levels = read_levels(tmp_path / "x.json")
     assert (levels.benchmarks, levels.margin, levels.weights) == (["hard"], 1, "a1")
@@ -246,7 +248,7 @@ def test_one_benchmark_and_a_certified_risk_are_chosen_by(table: Path, tmp_path:
 def test_what_the_table_does_not_have_is_one_sentence(
     table: Path, tmp_path: Path, given: tuple[str, ...], says: str
 ) -> None:
-    done = elastic_here("budgets", "--from", str(table), *given, "--output", str(tmp_path / "x"), runs=tmp_path)
+    done = elastic_here("plan", "budgets", "--from", str(table), *given, "--output", str(tmp_path / "x"), runs=tmp_path)
     assert (done.returncode, len(done.stdout.splitlines())) == (2, 1)
     assert re.search(says, done.stdout), done.stdout
     assert not (tmp_path / "x").exists()
@@ -275,7 +277,7 @@ def test_a_table_without_a_budget_to_choose_says_what_to_give(
     store = TrajectoryStore(tmp_path / "table")
     with store.writing(Manifest({}, {}, {}, {})):
         store.append(pl.concat(parts))
-    done = elastic_here("budgets", "--from", str(tmp_path / "table"), runs=tmp_path)
+    done = elastic_here("plan", "budgets", "--from", str(tmp_path / "table"), runs=tmp_path)
     assert done.returncode == 2 and says in done.stdout
 
 
@@ -284,13 +286,13 @@ def test_what_is_no_table_is_one_sentence(tmp_path: Path) -> None:
     for text in (None, "{}", '{"models": 1}', "hello"):
         if text is not None:
             (tmp_path / "x" / "manifest.json").write_text(text)
-        done = elastic_here("budgets", "--from", str(tmp_path / "x"), runs=tmp_path)
+        done = elastic_here("plan", "budgets", "--from", str(tmp_path / "x"), runs=tmp_path)
         assert done.returncode == 2 and done.stdout.startswith(f"error: {tmp_path / 'x'} ")
 
 
 def test_what_cannot_be_certified_is_refused_with_the_number_of_problems(table: Path, tmp_path: Path) -> None:
     given = ("--model", "base", "--risk", "1", "--confidence", "90", "--output", str(tmp_path / "x.json"))
-    done = elastic_here("budgets", "--from", str(table), *given, runs=tmp_path)
+    done = elastic_here("plan", "budgets", "--from", str(table), *given, runs=tmp_path)
     assert (done.returncode, len(done.stdout.splitlines())) == (2, 1), done.stdout
     assert "no certificate of 1 points with 90 %" in done.stdout and "without any loss it takes" in done.stdout
     assert not (tmp_path / "x.json").exists()
@@ -316,7 +318,9 @@ def test_a_model_that_guesses_has_no_level_that_is_advised(tmp_path: Path) -> No
         ("math", "certified, with 95 % confidence"),
     ):
         table = sweep_of(tmp_path / grader, rows, [f"{i}?" for i in range(400)], grader)
-        done = elastic_here("budgets", "--from", str(table), "--output", str(tmp_path / "x.json"), runs=tmp_path)
+        done = elastic_here(
+            "plan", "budgets", "--from", str(table), "--output", str(tmp_path / "x.json"), runs=tmp_path
+        )
         assert done.returncode == 0 and says in done.stdout.replace("\n", " "), done.stdout
 
 

@@ -13,7 +13,7 @@ from elastic_core.budget import Budget
 from elastic_core.errors import UserError
 from elastic_core.serving.levels import EFFORTS, LEVELS, Gain, Level, Levels, read_levels
 
-MAKE = "elastic budgets --from runs/PRESET/sweep/KEY/table"
+MAKE = "elastic plan budgets --from runs/PRESET/sweep/KEY/table"
 
 
 def level(think: int, accuracy: float, tokens: float, **columns: Any) -> Level:

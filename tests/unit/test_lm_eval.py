@@ -97,4 +97,4 @@ def test_tasks_are_not_mixed_with_exports_of_a_model(tmp_path: Path) -> None:
     from flows.commands.cli import cli
 
     with pytest.raises(UserError, match="--lm-eval writes tasks and no model"):
-        cli.main(["export", "--lm-eval", str(tmp_path), "--to", "model"], standalone_mode=False)
+        cli.main(["model", "export", "--lm-eval", str(tmp_path), "--to", "model"], standalone_mode=False)

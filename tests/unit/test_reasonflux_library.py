@@ -27,7 +27,7 @@ from elastic_core.reasonflux.library import (
     load_own,
     read_library,
 )
-from flows.commands.templates import templates
+from flows.commands.cli import cli
 from tests.upstream import UPSTREAM, needs_upstream
 
 PUBLISHED = UPSTREAM / "Gen-Verse/ReasonFlux/ReasonFlux_v1/data/template_library.json"
@@ -245,7 +245,7 @@ def elastic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path / "runs"))
 
     def run(*arguments: str) -> str:
-        return CliRunner().invoke(templates, arguments, catch_exceptions=False).output
+        return CliRunner().invoke(cli, ["data", "templates", *arguments], catch_exceptions=False).output
 
     return run
 

@@ -13,7 +13,7 @@ from elastic_core.errors import UserError
 from elastic_core.sweep.rows import lacks_published, regrade
 from elastic_core.sweep.table import Manifest, TrajectoryStore
 from elastic_core.trajectory import SCHEMA
-from flows.commands.tables import regrade_table
+from flows.commands.graded_rows import regrade_table
 from tasks.records.stage_directory import TABLE, Stage
 
 PROBLEMS = {"easy": {str(i): Problem("easy", str(i), "2+2=?", "4", "math") for i in range(5)}}
@@ -140,14 +140,14 @@ def test_a_sweep_whose_grades_change_is_to_be_recorded_again(tmp_path: Path, dat
     assert "10 rows graded, 8 changed; next: elastic run sweep" in said
     assert (stages[0].directory / "inputs.json").exists()
     stages[0].marker.touch()
-    assert "10 rows graded, 0 changed; next: elastic run report" in regrade_table(table, data)
+    assert "10 rows graded, 0 changed; next: elastic report" in regrade_table(table, data)
     assert stages[0].marker.exists(), "a sweep whose grades stay remains finished"
 
 
 def test_files_beside_a_table_that_is_no_sweeps_are_left(store: TrajectoryStore, data: Path, tmp_path: Path) -> None:
     other = tmp_path / "result-of-mine.json"
     other.touch()
-    assert regrade_table(store.directory, data).endswith("8 changed; next: elastic run report")
+    assert regrade_table(store.directory, data).endswith("8 changed; next: elastic report")
     assert other.exists()
 
 

@@ -11,7 +11,6 @@ from elastic_core.errors import UserError
 from flows import presets
 from flows.commands.checks import rehearsal
 from flows.commands.checks.rehearsal import missing_on_a_cpu
-from flows.commands.checks.runner import Step
 from flows.commands.checks.shortened import CONTEXT, STEPS, Inputs, models_of, rehearsal_values
 from flows.presets import toml
 from flows.runtime.settings import Settings
@@ -41,11 +40,11 @@ def passing(settings: Settings, monkeypatch: pytest.MonkeyPatch, *outcomes: str 
             raise outcome
         return outcome
 
-    steps = [Step(f"step {i}", "a title", partial(step, outcome)) for i, outcome in enumerate(outcomes)]
+    steps = [rehearsal.Step(f"step {i}", "a title", partial(step, outcome)) for i, outcome in enumerate(outcomes)]
     monkeypatch.setattr(rehearsal, "steps_of", lambda settings, directory: steps)
     shown: list[str] = []
     try:
-        rehearsal.rehearse(settings, shown.append)
+        rehearsal.perform(settings, shown.append)
     except UserError as error:
         shown.append(str(error))
     return shown
@@ -68,7 +67,7 @@ def test_a_preset_is_usable_once_it_has_passed_here(tmp_path: Path, monkeypatch:
 
 
 def test_another_setting_is_another_rehearsal(tmp_path: Path) -> None:
-    rehearsal.ship(settings := presets.resolve("e1-math-1.5b"))
+    rehearsal.record_shipped(settings := presets.resolve("e1-math-1.5b"))
     assert rehearsal.is_usable(settings, tmp_path), "it has passed where it was made"
     assert not rehearsal.is_usable(presets.resolve("e1-math-7b"), tmp_path)
     assert not rehearsal.is_usable(presets.resolve("e1-math-1.5b", {"train.kl_coefficient": 0.0}), tmp_path)

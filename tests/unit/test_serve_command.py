@@ -99,16 +99,16 @@ def test_a_goal_needs_budgets_to_choose_from(tmp_path: Path) -> None:
 
 
 def test_a_vllm_of_ones_own_is_told_what_elastic_serve_tells_its(tmp_path: Path) -> None:
-    printed = elastic_here("vllm-flags", str(BASE), "--device", "cpu", runs=tmp_path).stdout.split()
+    printed = elastic_here("model", "vllm-flags", str(BASE), "--device", "cpu", runs=tmp_path).stdout.split()
     flags = ("--logits-processors", "--middleware", "--reasoning-parser")
     assert printed == [word for flag in flags for word in (flag, value(composed().arguments, flag))]
-    without = elastic_here("vllm-flags", "--device", "cpu", runs=tmp_path).stdout.split()
+    without = elastic_here("model", "vllm-flags", "--device", "cpu", runs=tmp_path).stdout.split()
     assert without == printed[:4]
 
 
 def test_without_levels_the_terminal_says_how_to_get_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert not ServeConfiguration.load(composed().environment[VARIABLE]).levels
-    assert "elastic budgets --from runs/PRESET/sweep/KEY/table --output" in capsys.readouterr().out
+    assert "elastic plan budgets --from runs/PRESET/sweep/KEY/table --output" in capsys.readouterr().out
 
 
 def test_levels_that_cannot_be_read_stop_the_server(tmp_path: Path) -> None:

@@ -133,10 +133,10 @@ def test_a_database_that_is_not_there_is_one_sentence_without_the_password(proje
     address = f"postgresql://me:secret@127.0.0.1:{network.free_ports(1)[0]}"
     parameters = ServicesParameters(project=project, runs=project, database=address)
     with pytest.raises(UserError, match=r"docs/operate\.md") as refused:
-        services.up(parameters)
+        services.run_services(parameters)
     assert "secret" not in str(refused.value) and "secret" not in repr(parameters)
     with pytest.raises(UserError, match=r"has no prefect\.yaml"):
-        services.up(ServicesParameters(project=project / "none", runs=project))
+        services.run_services(ServicesParameters(project=project / "none", runs=project))
 
 
 @pytest.fixture

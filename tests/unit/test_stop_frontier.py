@@ -92,7 +92,9 @@ def test_a_thought_that_goes_on_beside_its_probes_is_faster_and_draws_in_vain(th
 
 def test_rules_are_printed_and_all_of_them_written(directory: Path, tmp_path: Path, thoughts: Thoughts) -> None:
     output = tmp_path / "rules.csv"
-    done = elastic_here("rules", "--from", str(directory), "--rho", "0.05", "--output", str(output), runs=tmp_path)
+    done = elastic_here(
+        "plan", "rules", "--from", str(directory), "--rho", "0.05", "--output", str(output), runs=tmp_path
+    )
     assert done.returncode == 0, done.stdout
     assert "5 problems × 20 samples" in done.stdout and "charged 0.05 instead" in done.stdout
     with output.open() as stream:
@@ -115,7 +117,7 @@ def test_what_the_table_does_not_tell_is_one_sentence(
 ) -> None:
     import re
 
-    done = elastic_here("rules", "--from", str(directory), *given, runs=tmp_path)
+    done = elastic_here("plan", "rules", "--from", str(directory), *given, runs=tmp_path)
     assert (done.returncode, len(done.stdout.splitlines())) == (2, 1), done.stdout
     assert re.search(says, done.stdout), done.stdout
 

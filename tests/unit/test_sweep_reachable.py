@@ -10,7 +10,7 @@ import pytest
 from elastic_core.budget import Budget
 from elastic_core.errors import UserError
 from elastic_core.sweep.grid import Cell
-from flows.commands.tables import narrowest
+from flows.commands.sweeps import narrowest
 from flows.runtime.stages import Stages
 from tests.unit.test_sweep_stopping import rows
 

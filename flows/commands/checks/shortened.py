@@ -59,7 +59,7 @@ def twins_of(settings: Settings, directory: Path) -> dict[str, Path]:
 def make_twins(settings: Settings, directory: Path) -> str:
     """Make the twins that are not there yet; a line that says what from. Raises UserError when a model could not be
     used, or no twin of it can be made."""
-    told = []
+    made = []
     for number, (model, twin) in enumerate(twins_of(settings, directory).items()):
         if twin.exists():
             continue
@@ -69,8 +69,8 @@ def make_twins(settings: Settings, directory: Path) -> str:
             device = settings.engine.device
             require_usable(origin, name=model, device=device, trained=trained, weights=False, thinks=settings.thinks)
         make_twin(model, origin, twin, seed=number)
-        told.append(f"{model}: {origin}")
-    return "; ".join(told) or "none needed: the miniature is its own, or made by an earlier attempt"
+        made.append(f"{model}: {origin}")
+    return "; ".join(made) or "none needed: the miniature is its own, or made by an earlier attempt"
 
 
 def prepare_rows(settings: Settings, runs: Path) -> tuple[Inputs, str]:
@@ -102,12 +102,12 @@ def prepare_rows(settings: Settings, runs: Path) -> tuple[Inputs, str]:
     if REASONFLUX_ZERO in settings.sweep.every_strategy and settings.sweep.templates.library == PUBLISHED:
         take(known[DATASET])
     kinds = {"real rows": real, "made in upstream's format": made}
-    told = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names)
-    return Inputs(mirror, stand_ins / f"{DATASET}.json" if DATASET in made else None), told or "generated"
+    listed = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names)
+    return Inputs(mirror, stand_ins / f"{DATASET}.json" if DATASET in made else None), listed or "generated"
 
 
 def given_values(settings: Settings) -> dict[str, Any]:
-    """What a preset file of the settings says, without where they run and are recorded."""
+    """Values of a preset file of these settings, without those of Ray and MLflow."""
     return settings.model_dump(mode="json", exclude_unset=True, exclude_none=True, exclude={"preset", "ray", "mlflow"})
 
 
@@ -177,7 +177,7 @@ def _budget(given: str) -> str:
 
 
 def _ablation(settings: Settings, values: dict[str, Any]) -> dict[str, Any]:
-    """Of the variants the first, and the first that goes on from another, with that one."""
+    """Keep the first variant, and the first that goes on from another, with that one."""
     kept = {next(iter(settings.ablation))}
     kept.update(next(({name, each.after} for name, each in settings.ablation.items() if each.after is not None), ()))
     shortened = {}
@@ -210,6 +210,6 @@ def _sweep(settings: Settings, values: dict[str, Any], twins: Mapping[str, Path]
         **_SHORT["sweep"],
         # Of a response that has no budget.
         **({} if sweep.max_response_tokens is None else {"max_response_tokens": CONTEXT // 4}),
-        # Two problems cannot reach what the preset's can.
+        # Two problems cannot reach the preset's precision.
         **({} if sweep.until_ci is None else {"until_ci": 50}),
     }

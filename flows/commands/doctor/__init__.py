@@ -1,6 +1,6 @@
 """`elastic doctor`: can this machine run the pipeline? One sentence per check, and what to do where it cannot.
 
-Each `check_*` judges values it is given. Those that import torch, transformers or verl run in processes of their own.
+Each `check_*` judges values it is given. Those that import torch, transformers or verl run in child processes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -43,19 +43,23 @@ from flows.commands.doctor.machine import (
     require,
 )
 from flows.commands.doctor.resources import GpuDemand, check_gpus, check_services, cuda_version, gpu_demands
-from flows.runtime.environment import runs_directory
+from flows.commands.options import changes_of, settings_options
+from flows.runtime.environment import prepare, runs_directory
 
 if TYPE_CHECKING:
     from flows.runtime.settings import Settings
 
 
-def main(preset: str, overrides: Mapping[str, Any]) -> int:
-    """Print every finding as it comes; 1 if one is a failure, else 0. Raises UserError for wrong settings."""
+@click.command()
+@settings_options("Preset whose model, GPUs and cluster are checked.")
+def doctor(preset: str, overrides: tuple[str, ...]) -> None:
+    """Check that this machine can run the pipeline."""
+    prepare()
     failed = False
-    for finding in run_checks(presets.resolve(preset, overrides)):
+    for finding in run_checks(presets.resolve(preset, changes_of(overrides))):
         click.echo(f"{finding.level:8} {finding.check:14} {finding.message}")
         failed |= finding.level == "failure"
-    return int(failed)
+    sys.exit(int(failed))
 
 
 def require_machine(settings: Settings, stages: Collection[str] | None = None) -> None:
@@ -71,12 +75,12 @@ def _check_gpus(settings: Settings, demands: Sequence[GpuDemand]) -> list[Findin
 
 
 def run_checks(settings: Settings) -> Iterator[Finding]:
-    """Every check, in the order a new machine meets them; what is slow to look up comes last."""
+    """Every check, in the order a new machine meets them; the slow ones come last."""
     runs, build, installed = runs_directory(), installed_build(), installed_versions()
     yield check_python(sys.version_info[:2])
     with ThreadPoolExecutor() as pool:
         plugin = pool.submit(probe, "elastic_core.training.requirements:require_plugin")
-        models = pool.submit(look, models_in_use(settings))
+        models = pool.submit(findings_of_models, models_in_use(settings))
         sft = settings.warm_start.sft if settings.base == "warm-start" else None
         check = "flows.train:check_chat_template"
         template = sft and pool.submit(probe, check, settings.warm_start.initial, sft.chat_template)
@@ -107,12 +111,14 @@ def _float32(settings: Settings) -> list[str]:
         "train.rollout_dtype=float32": train and train.device == "cpu" and train.rollout_dtype == "bfloat16",
         "engine.dtype=float32": engine.device == "cpu" and engine.dtype == "bfloat16",
     }
-    return [f"--set {each}" for each, asked in found.items() if asked]
+    return [f"--set {each}" for each, slow in found.items() if slow]
 
 
 class Use(NamedTuple):
-    """A model ("shipped", a directory, or OWNER/NAME on the hub), the setting that names it, the device of its engine,
-    whether verl trains it, whether it needs think markers, and the family that is set for it."""
+    """A model ("shipped", a directory, or OWNER/NAME on the hub) and the setting that names it.
+
+    It also holds the device of its engine, whether verl trains it, whether it needs think markers, and its family.
+    """
 
     setting: str
     model: str
@@ -123,7 +129,7 @@ class Use(NamedTuple):
 
 
 def models_in_use(settings: Settings) -> list[Use]:
-    """What the preset begins with and compares with, each once."""
+    """Models that the preset begins with and compares with, each once."""
     on_cpu = "cpu" in (settings.engine.device, settings.train and settings.train.device)
     device: Literal["cpu", "cuda"] = "cpu" if on_cpu else "cuda"
     family = settings.family("base")
@@ -141,7 +147,7 @@ def models_in_use(settings: Settings) -> list[Use]:
     return [use._replace(thinks=settings.thinks) for use in (first, *further)]
 
 
-def look(uses: list[Use]) -> list[Finding]:
+def findings_of_models(uses: list[Use]) -> list[Finding]:
     """A finding for each model, in about ten seconds."""
     if not uses:
         return []
@@ -164,7 +170,7 @@ def check_models(uses: Sequence[Sequence[Any]]) -> list[Finding]:
         for use in (Use(*fields) for fields in uses):
             here = use.model == "shipped" or Path(use.model).exists()
             try:
-                # Of a model of the hub only what is small is fetched here.
+                # Of a model of the hub only small files are fetched.
                 checkpoint = BASE if use.model == "shipped" else locate(use.model, TOKENIZER_FILES)
                 if use.family is not None:
                     checkpoint = with_family(checkpoint, use.family, Path(views))
@@ -191,7 +197,7 @@ def probe(function: str, *arguments: Any, seconds: float = 300) -> tuple[Any, st
     if done.returncode:
         complaint = (done.stderr.strip().splitlines() or ["no message"])[-1]
         return None, complaint.removeprefix("elastic_core.errors.UserError: ")
-    return json.loads(done.stdout.splitlines()[-1]), ""  # What is imported may print lines of its own.
+    return json.loads(done.stdout.splitlines()[-1]), ""  # Imported modules may print lines too.
 
 
 def check_plugin(problem: str) -> Finding:

@@ -41,7 +41,7 @@ def require(*findings: Finding) -> None:
 
 
 def check_machine(runs: Path, memory: int = NEEDED_MEMORY_BYTES, disk: int = NEEDED_DISK_BYTES) -> list[Finding]:
-    """Processor, memory and disk, against so many bytes, in milliseconds."""
+    """Check processor, memory and disk, in milliseconds; `memory` and `disk` are the bytes needed."""
     there = psutil.virtual_memory()
     total = min(there.total, cgroup_memory_limit() or there.total)
     existing = next(path for path in (runs, *runs.resolve().parents) if path.exists())
@@ -94,7 +94,7 @@ def check_closed(runs: Path) -> Finding:
 
 
 def check_shared_memory(size: int) -> Finding:
-    """Containers get 64 MiB unless told otherwise."""
+    """Check /dev/shm, of which containers have 64 MiB by default."""
     needed = NEEDED_SHARED_MEMORY_BYTES
     problem = f"/dev/shm has {size / GIB:.2f} GiB: give the container --shm-size={needed // GIB}g, or Ray uses the disk"
     return judged("shared memory", size >= needed, f"{size / GIB:.1f} GiB in /dev/shm", problem, "warning")
@@ -113,7 +113,7 @@ def cgroup_memory_limit(
             base, name = root / "memory", "memory.limit_in_bytes"
         else:
             continue
-        # A limit binds everything below it. In a container the path may not exist, and the root is the group's own.
+        # A limit binds everything below it. In a container the path may not exist, and the root belongs to the group.
         group = base / path.lstrip("/")
         for directory in (group, *group.parents):
             file = directory / name
@@ -141,7 +141,7 @@ def check_compiler(found: Mapping[str, str | None]) -> Finding:
 
 
 def check_lock(lock: str, installed: Mapping[str, str]) -> Finding:
-    """Whether the environment holds what the lock says, and nothing else."""
+    """Check that the environment holds the packages of the lock, and no others."""
     pins = dict(line.split("==") for line in lock.splitlines() if "==" in line and not line.startswith("#"))
     different = [name for name, version in pins.items() if _public(installed.get(name, "")) != version]
     more = [name for name in installed if name not in pins and name not in _NOT_LOCKED]

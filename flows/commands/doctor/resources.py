@@ -104,7 +104,7 @@ def _with_cuda(gpus: Sequence[Gpu], demands: Sequence[GpuDemand], cuda: int | No
 
 
 def _advice(unmet: Sequence[GpuDemand], gpus: int) -> str:
-    """What makes a run fit where there are only so many GPUs."""
+    """Advice that makes a run fit on `gpus` GPUs."""
     larger = "on a machine with more"
     if all(demand.movable for demand in unmet):
         larger = "on a cluster with `--set ray.address=HOST:6379 --set ray.dashboard=http://HOST:8265`"
@@ -172,7 +172,7 @@ def check_ray(dashboard: str, nodes: list[tuple[int, int]] | None, needed: Resou
 
 def check_engines(nodes: list[tuple[int, int]], engines: int, gpus: int) -> Finding:
     """Whether a sweep's engines fit on a cluster (`nodes` of `ray_nodes`): for one that does not, a sweep waits until
-    its deadline. Each takes `gpus` on one node, beside one logical CPU."""
+    its deadline. Each takes `gpus` and one logical CPU on one node."""
     fitting = sum(min(node_gpus // gpus, node_cpus) for node_gpus, node_cpus in nodes)
     needed = f"{engines} engines of {gpus} GPUs"
     problem = f"{needed} are needed and {fitting} fit on the cluster: {_MORE_NODES}, or lower engine.data_parallel_size"

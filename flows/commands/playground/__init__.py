@@ -1,6 +1,6 @@
 """`elastic playground`: a page to try models under token budgets, models and strategies side by side.
 
-It runs the strategies, engine and grader of training and sweeps. It remembers what it drew of a sample, so that another
+It runs the strategies, engine and grader of training and sweeps. It remembers the tokens of a sample, so that another
 budget cuts the same thought.
 
 Promised: loopback only unless there is a password; without one a token in the address, as Jupyter has it; logins no
@@ -19,14 +19,17 @@ import secrets
 import signal
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from elastic_core.errors import UserError
 from elastic_core.system.network import is_loopback, reachable, require_free_port
 from elastic_core.system.processes import end_family
+from flows.commands.options import PATH, address_options, changes_of, family_option, settings_options
 from flows.runtime.environment import USER, runs_directory
 from tasks.records.terminal import print_result, quiet
 
@@ -55,7 +58,7 @@ _FAREWELL_SECONDS = 2  # Until open pages, each of which holds a connection, are
 
 @dataclass(frozen=True)
 class PlaygroundParameters:
-    """Where the page listens, and its limits: runs at the same time, runs that wait for these before more are refused,
+    """Address of the page, and its limits: runs at the same time, runs that wait for these before more are refused,
     characters of a problem and of a reference answer, and seconds of a run with its wait for the engine."""
 
     host: str = "127.0.0.1"
@@ -72,10 +75,37 @@ class PlaygroundParameters:
         return 100_000 + 12 * (self.max_question + self.max_reference)
 
 
-def run(parameters: PlaygroundParameters, password_file: Path | None, **asked: Any) -> None:
-    """Show the page of the models that are `asked` for (see `find_models`) until SIGINT or SIGTERM. The first engines
-    start meanwhile, and their output is logged. Raises UserError on wrong input, without gradio, when others could
-    reach the page without a password, or when the port is taken."""
+@click.command()
+@settings_options("Preset whose models, benchmarks, engine and sampling are taken.")
+@click.option(
+    "--model",
+    "named",
+    multiple=True,
+    metavar="[NAME=]DIR",
+    help="A further model, and the first to be chosen: a checkpoint directory, OWNER/NAME on the hub, or a server's "
+    "address, http://host:8000/v1#MODEL.",
+)
+@family_option
+@address_options("a password", 7860)
+@click.option(
+    "--password-file",
+    type=PATH,
+    help="File whose first line is the password to ask for; without it $ELASTIC_PLAYGROUND_PASSWORD, if set.",
+)
+@click.option("--concurrent", type=click.IntRange(1, 64), default=2, help="Runs at the same time.")
+def playground(
+    preset: str,
+    overrides: tuple[str, ...],
+    password_file: Path | None,
+    named: Sequence[str],
+    family: str | None,
+    **limits: Any,
+) -> None:
+    """Try a model under token budgets, on a page in the browser.
+
+    Strategies answer side by side.
+    """
+    parameters = PlaygroundParameters(**limits)
     if importlib.util.find_spec("gradio") is None:
         raise UserError('the playground needs gradio, of the extra ui: run `make install`, or pip install "gradio>=6"')
     password = read_password(password_file)
@@ -86,7 +116,7 @@ def run(parameters: PlaygroundParameters, password_file: Path | None, **asked: A
     from flows.commands.playground.session import Session
     from flows.runtime.models import find_models
 
-    found = find_models(**asked)
+    found = find_models(preset, changes_of(overrides), named, family)
     log = runs_directory() / found.settings.preset / "playground.log"
     for number in (signal.SIGINT, signal.SIGTERM):
         # A module that is being imported may swallow KeyboardInterrupt. Uvicorn, once it runs, ends open requests first
@@ -151,7 +181,7 @@ def application(session: Session, password: str | None, token: str | None) -> Gu
         pwa=False,
         mcp_server=False,
         theme=gr.themes.Default(
-            primary_hue="indigo",  # Controls; the usual orange is what was forced.
+            primary_hue="indigo",  # Controls; the usual orange marks forced text.
             secondary_hue="zinc",
             font=["system-ui", "sans-serif"],
             font_mono=["ui-monospace", "monospace"],
@@ -159,7 +189,7 @@ def application(session: Session, password: str | None, token: str | None) -> Gu
         css=CSS,
     )
     if is_loopback(parameters.host):
-        # DNS rebinding: a page elsewhere whose name is made to point here gets no answer.
+        # DNS rebinding: a page elsewhere with a name that is made to point here gets no answer.
         names = ["127.0.0.1", "localhost", "[::1]", reachable(parameters.host)]
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=names)
     return Guard(app, parameters.max_body, token)

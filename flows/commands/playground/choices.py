@@ -1,4 +1,4 @@
-"""What the page offers, and what was chosen, read from its fields. Gradio itself refuses choices that a field lacks."""
+"""The choices of the page, and those made, read from its fields. Gradio itself refuses choices that a field lacks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flows.commands.playground import PlaygroundParameters
 from flows.runtime.models import Models
 from flows.runtime.stages import Stages
 
-NUM_GENERATED = 100  # Problems of each level of the miniature that are offered where no benchmark is built.
+NUM_GENERATED = 100  # Problems of each level of the miniature that are shown where no benchmark is built.
 FIRST_STRATEGIES = ("vanilla", "budget_forcing", "separate")
 _STRATEGY_LABELS = {
     "vanilla": "vanilla: cut after t + s",
@@ -50,7 +50,7 @@ def benchmarks(run: Stages) -> dict[str, list[Problem]]:
 
 
 def largest_budget(models: Models) -> Budget:
-    """Where the sliders end: twice the preset's largest budgets."""
+    """The ends of the sliders: twice the preset's largest budgets."""
     grid = [*models.settings.sweep.grid, models.budget]
     think, solution = (max(getattr(budget, phase) or 0 for budget in grid) for phase in ("think", "solution"))
     return Budget(2 * think, 2 * solution)
@@ -69,7 +69,7 @@ def read_budget(think: float, think_unlimited: bool, solution: float, solution_u
 
 
 def read_names(names: Sequence[str] | None, known: Mapping[str, Any] | Sequence[str], kind: str) -> tuple[str, ...]:
-    """In the order of the page. Raises UserError when none is chosen."""
+    """Return the chosen names in the order of the page. Raises UserError when none is chosen."""
     if not names:
         raise UserError(f"no {kind} is chosen; choose at least one")
     return tuple(name for name in known if name in names)
@@ -87,7 +87,7 @@ def read_level(effort: str, names: Sequence[str], models: Models) -> Budget:
 def read_problem(
     question: str | None, reference: str | None, taken: Problem | None, parameters: PlaygroundParameters
 ) -> Problem:
-    """The problem that was taken, if it is unchanged; else what was typed, with a reference in mathematics. Raises
+    """The problem that was taken, if it is unchanged; else the typed one, with a reference in mathematics. Raises
     UserError when it is empty or too long."""
     question = question or ""
     reference = kept_reference(question, reference, taken)
@@ -106,7 +106,7 @@ def read_problem(
 
 
 def read_whole(number: Any, name: str, least: int, most: int) -> int:
-    """Raises UserError when it is not a whole number from `least` to `most`."""
+    """Raises UserError when it is not an integer from `least` to `most`."""
     # To Python true is 1, and a client can send it.
     whole = isinstance(number, int | float) and not isinstance(number, bool) and number == number // 1
     if not whole or not least <= number <= most:

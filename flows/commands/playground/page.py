@@ -84,7 +84,7 @@ def build(session: Session) -> gr.Blocks:
         async def run_it(
             names: Any, text: Any, answer: Any, place: Taken, strategies: Any, *numbers: Any
         ) -> AsyncIterator[str]:
-            """The page's right side, again and again until the run is over. Every failure becomes a sentence."""
+            """The page's right side, again and again until the run has finished. Every failure becomes a sentence."""
             *limits, sample = numbers
             try:
                 problem = choices.taken_problem(problems[place[0]], place[1]) if place else None
@@ -104,7 +104,7 @@ def build(session: Session) -> gr.Blocks:
                 yield message(_DEFECT, "error")
 
         async def cut_elsewhere(*values: Any) -> AsyncIterator[str]:
-            """A moved slider runs again what can be run, and says nothing where there is no problem yet."""
+            """A moved slider runs again what can be run, and says nothing before a problem is there."""
             if str(values[1] or "").strip():
                 async for html in run_it(*values):
                     yield html

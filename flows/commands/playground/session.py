@@ -1,6 +1,6 @@
 """The engines of the page's models, and runs on them, in the event loop of the page.
 
-Two engines run at once where they fit into memory, else one after the other.
+Two engines run side by side where they fit into memory, else one after the other.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Engines:
 
     @asynccontextmanager
     async def using(self, model: str) -> AsyncIterator[Loaded]:
-        """Keep a model loaded. Where there is no room for its engine, wait until another one is idle; later callers
+        """Keep a model loaded. Without room for its engine, wait until another one is idle; later callers
         wait behind. A caller that has an engine waits for no other one, so all get their turn. UserError when it cannot
         be loaded."""
         async with self._starting:
@@ -90,7 +90,7 @@ class Engines:
         return [model for model in models if model not in self._models.endpoints]
 
     async def _make_room(self) -> None:
-        """For one more engine: those used longest ago end first."""
+        """Make room for one more engine: those used longest ago end first."""
         while len(here := self._local(self._loaded)) >= self.at_once:
             if idle := [self._loaded[model] for model in here if not self._loaded[model].users]:
                 await self.drop(idle[0])
@@ -110,12 +110,12 @@ def memory_needed(parameters: EngineParameters, model: Path) -> float:
     if parameters.device == "cpu" or parameters.kv_cache_gib:
         cache = (parameters.kv_cache_gib or DEFAULT_CPU_CACHE_GIB) * GIB
     else:
-        cache = weights  # It takes what is left of its share, and works with less.
+        cache = weights  # It takes the rest of its share, and works with less.
     return weights + cache + _PROCESS_GIB * GIB
 
 
 def engines_that_fit(needed: Sequence[float], parameters: EngineParameters) -> int:
-    """How many engines of so many bytes always fit on a device, each with the same share; always one."""
+    """How many engines of these `needed` bytes always fit on a device, each with the same share; always one."""
     if parameters.device == "cuda":
         room = min((gpu.total for gpu in installed_gpus()), default=0) * parameters.gpu_memory_utilization
     else:

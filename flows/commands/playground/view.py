@@ -15,7 +15,7 @@ from jinja2 import Template
 
 from elastic_core.rewards import GradeStatus
 from flows.commands.answer import TYPED, Attempt
-from flows.commands.ask import CUT, by_phase, counts, finish, of, phases
+from flows.commands.ask import CUT, by_phase, counts, finish, format_limit, phases
 from flows.commands.playground.choices import strategy_label
 from flows.commands.playground.session import Run
 
@@ -56,12 +56,12 @@ def render(run: Run) -> str:
         cards=[_card(attempt, run) for attempt in run.attempts],
         scale=scale,
         cut=CUT,
-        of=of,
+        format_limit=format_limit,
     )
 
 
 def _limit(attempt: Attempt) -> int | None:
-    """Where the first cut falls, in tokens."""
+    """The place of the first cut, in tokens."""
     return attempt.budget.think if by_phase(attempt) else attempt.budget.total
 
 

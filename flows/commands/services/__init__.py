@@ -1,8 +1,8 @@
 """`elastic up`: a Prefect server, an MLflow server and a worker on one machine, in the foreground until Ctrl-C.
 
 Both servers keep their data in SQLite, where `elastic run` without a server keeps it too; or in a PostgreSQL server of
-the user's, for many runs at once. Both ask for a password, generated at the first start: a client that may start a flow
-run may run any program as this user.
+the user's, for many parallel runs. Both ask for a password, generated at the first start: a client that may start a
+flow run may run any program as this user.
 
 Not started: a service the user already has, named by PREFECT_API_URL or an http MLFLOW_TRACKING_URI.
 Not promised: encryption. To listen on more than loopback, put a proxy with TLS in front.
@@ -17,15 +17,19 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import click
+import httpx
+import psycopg2
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
 
 from elastic_core.errors import UserError
 from elastic_core.system.network import bypass_proxies, reachable, require_free_port
 from elastic_core.system.processes import PYTHON
 from flows import presets
-from flows.commands.options import recall
+from flows.commands.options import PORT, recall
 from flows.commands.services.deployments import WORK_POOL, register
 from flows.commands.services.supervisor import Service, Supervisor
 from flows.runtime.environment import (
@@ -39,10 +43,6 @@ from flows.runtime.environment import (
     write_variables,
 )
 from tasks.records.stage_directory import PAGE
-
-if TYPE_CHECKING:
-    import httpx
-    from sqlalchemy.engine import URL
 
 _NOTE = "mlflow.note.content"  # MLflow's tag with the description of a run.
 _DATABASES = ("prefect", "mlflow")
@@ -73,15 +73,35 @@ class ServicesParameters:
 
 
 class Plan(NamedTuple):
-    """What `up` runs: each service after those that it calls, the worker last; what all of them see beside the user's
-    environment; and the part of it that clients need."""
+    """What `up` runs: each service after those that it calls, the worker last; the variables of all of them on top of
+    the user's environment; and the part of it that clients need."""
 
     services: list[Service]
     environment: dict[str, str]
     clients: dict[str, str]
 
 
-def up(parameters: ServicesParameters) -> None:
+@click.command()
+@click.option("--host", default="127.0.0.1", help="Address to listen on.")
+@click.option("--prefect-port", type=PORT, default=4200)
+@click.option("--mlflow-port", type=PORT, default=5000)
+@click.option(
+    "--database",
+    metavar="URL",
+    envvar="ELASTIC_DATABASE",
+    show_envvar=True,
+    help="PostgreSQL server, postgresql://USER:PASSWORD@HOST:PORT, with the databases prefect and mlflow. Without it "
+    "SQLite files. Every user of the machine can read a command line, so give a password in the variable.",
+)
+def up(**parameters: Any) -> None:
+    """Start Prefect, MLflow and a worker; Ctrl-C stops them.
+
+    The worker runs the deployments of prefect.yaml.
+    """
+    run_services(ServicesParameters(**parameters))
+
+
+def run_services(parameters: ServicesParameters) -> None:
     """Start the services, print their addresses, keep them until KeyboardInterrupt, which it raises. Raises UserError,
     with nothing left running, when a port is taken, prefect.yaml or a database is missing, a service fails."""
     project = parameters.project.resolve()
@@ -89,8 +109,6 @@ def up(parameters: ServicesParameters) -> None:
         raise UserError(f"{project} has no prefect.yaml; run `elastic up` in the directory of the repository")
     database = None if parameters.database is None else database_server(parameters.database)
     if database:
-        import psycopg2
-
         login = {"host": database.host, "port": database.port}
         login |= {"user": database.username, "password": database.password}
         for name in _DATABASES:
@@ -140,7 +158,7 @@ def plan(parameters: ServicesParameters, held: Mapping[str, str], database: URL 
         "PREFECT_HOME": os.environ.get("PREFECT_HOME") or str(runs / "prefect"),
         # The automation for dead runs waits for ten of these seconds.
         "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
-        # Prefect answers so while its database restarts; what asked tries for a minute before its run fails.
+        # Prefect answers so while its database restarts; a client then tries for a minute before its run fails.
         "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500",
         "MLFLOW_DISABLE_TELEMETRY": "true",
         # Background jobs of MLflow's evaluation service: a dozen processes nothing here asks for.
@@ -159,9 +177,6 @@ def plan(parameters: ServicesParameters, held: Mapping[str, str], database: URL 
 def database_server(address: str) -> URL:
     """The PostgreSQL server of `postgresql://USER:PASSWORD@HOST:PORT`. Raises UserError for anything else, without
     repeating it: a password may be in any part."""
-    from sqlalchemy.engine import make_url
-    from sqlalchemy.exc import ArgumentError
-
     with contextlib.suppress(ArgumentError, ValueError):
         server = make_url(address)
         named = server.username and server.host and "@" not in server.host
@@ -175,8 +190,6 @@ def database_server(address: str) -> URL:
 
 def _database_url(server: URL, driver: str, name: str) -> str:
     """SQLAlchemy's address of one of the databases, without the password."""
-    from sqlalchemy.engine import URL
-
     return str(URL.create(f"postgresql+{driver}", server.username, host=server.host, port=server.port, database=name))
 
 
@@ -236,8 +249,6 @@ def links(variables: Mapping[str, str], runs: Path) -> Iterator[tuple[str, str]]
         return
     address = variables["MLFLOW_TRACKING_URI"]
     user, password = (variables.get(f"MLFLOW_TRACKING_{name}", "") for name in ("USERNAME", "PASSWORD"))
-    import httpx
-
     with (
         contextlib.suppress(httpx.HTTPError),  # The services run without it.
         httpx.Client(

@@ -1,4 +1,4 @@
-"""Programs kept running by supervisord, which restarts what crashes and stops whole process groups."""
+"""Programs kept running by supervisord, which restarts crashed programs and stops process groups."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Service(NamedTuple):
 
 
 class Supervisor:
-    """A supervisord over services, in the order they need each other, with variables beside the user's environment, a
-    directory of configuration and logs, and a working directory. It takes calls through a socket that only this user
+    """A supervisord over services, in the order they need each other, with variables on top of the user's environment,
+    a directory of configuration and logs, and a working directory. It takes calls through a socket that only this user
     can open. On leaving its context all services end."""
 
     def __init__(

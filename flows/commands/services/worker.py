@@ -57,7 +57,7 @@ class RegisteredJob(ProcessJobConfiguration):
         worker_id: UUID | None = None,
         deployment: DeploymentResponse | None = None,
     ) -> RegisteredJob:
-        """Raises UserError when the run is of no deployment of prefect.yaml, or brings job variables of its own."""
+        """Raises UserError when the run is of no deployment of prefect.yaml, or brings job variables."""
         if flow_run.deployment_id is None:
             raise UserError(f"the flow run {flow_run.name} is of no deployment; this worker runs those of {FILE}")
         if flow_run.job_variables:
@@ -87,7 +87,7 @@ with warnings.catch_warnings():
 
 
 async def serve() -> None:
-    """Run what is due in the work pool until SIGINT or SIGTERM."""
+    """Run the flow runs that are due in the work pool until SIGINT or SIGTERM."""
     bypass_proxies()
     setup_signal_handlers_worker(os.getpid(), "the worker", print)
     worker = RegisteredWorker(WORK_POOL, create_pool_if_not_found=False)
