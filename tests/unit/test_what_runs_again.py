@@ -1,7 +1,12 @@
 """Change this setting, or this file of the project: exactly these stages run again."""
 
+from __future__ import annotations
+
+import json
+import logging
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -172,3 +177,30 @@ def test_what_does_more_than_its_stages_leave_is_never_finished(runs: Path, monk
     run = FlowRun(presets.resolve("smoke", SMALL), runs)
     assert finished("pipeline", run) is not None
     assert not any(finished(flow, run) for flow in ("nightly", "ablation"))
+
+
+def test_a_stage_is_performed_until_it_succeeds_and_then_answered_by_its_marker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("prefect.get_run_logger", lambda: logging.getLogger("flow"))
+    outcomes: list[Any] = [RuntimeError("lost"), {"rows": 3}]
+
+    class Fake:
+        def with_options(self, **_: Any) -> Fake:
+            return self
+
+        def __call__(self, *_: Any) -> Any:
+            if isinstance(outcome := outcomes.pop(0), Exception):
+                raise outcome
+            return outcome
+
+    run = FlowRun(presets.resolve("smoke"), tmp_path)
+    run.__dict__["tracker"] = SimpleNamespace(find=lambda label: None)
+    task: Any = Fake()
+    stage = run.stage("sweep", {"seed": 1})
+    with pytest.raises(RuntimeError, match="lost"):
+        run.perform(task, stage)
+    assert not stage.is_done
+    for _ in range(2):  # The second time there is no outcome left.
+        run.perform(task, stage)
+    assert stage.is_done and json.loads(stage.marker.read_text()) == {"result": {"rows": 3}}
