@@ -372,11 +372,9 @@ def _error(path: str, status: int, document: Any) -> Any:
     kind = _ERRORS.get(status, "api_error" if status >= 500 else "invalid_request_error")
     if path.startswith("/v1/messages"):
         return {"type": "error", "error": {"type": kind, "message": sentence}}
-    return (
-        document
-        if error is not sentence
-        else {"error": {"message": sentence, "type": kind, "param": None, "code": status}}
-    )
+    if error is not sentence:
+        return document
+    return {"error": {"message": sentence, "type": kind, "param": None, "code": status}}
 
 
 async def _answer(send: Send, start: Message, document: Any) -> None:

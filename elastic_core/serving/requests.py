@@ -164,7 +164,7 @@ def plan(
     rule = next((Rule(name, config.reads) for each, name in config.rules.items() if each == level), None)
     if most is not None:
         room = min(room, most)
-        if budget.total is not None and rule is None:  # vLLM refuses more than its context; agents ask 32,000.
+        if budget.total is not None and rule is None:  # vLLM refuses what does not fit, and agents ask 32,000.
             ends = budget.total + marks.max_forced + 1
             body.update({key: min(body[key], ends) for key in _MOST[kind] if body.get(key) is not None})
     elif kind == "completions":  # Where vLLM would take 16.
@@ -254,10 +254,7 @@ def _budget(body: dict[str, Any], config: ServeConfiguration) -> tuple[Budget, s
     return Budget(think, solution), "explicit" if given or cap is not None else default, hides
 
 
-_NO_LEVEL = (
-    f"and no level of this model was measured; give {OURS}, or serve the model with a --budget that every effort gets "
-    "(--unmeasured default)"
-)
+_NO_LEVEL = f"and no level of this model was measured; give {OURS}, or serve it with --budget and --unmeasured default"
 
 
 def _level(effort: str, config: ServeConfiguration) -> Effort | None:

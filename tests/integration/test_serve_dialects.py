@@ -51,7 +51,7 @@ def chat(server: str, **body: Any) -> Any:
 def test_claude_codes_request_for_a_title_is_answered_without_a_thought(messages: Any) -> None:
     found = messages.create(
         model=NAME,
-        max_tokens=32000,  # More than the context.
+        max_tokens=16000,  # More than the context.
         messages=QUESTION,
         thinking={"type": "disabled"},
         output_config={"effort": "high", "format": FORMAT},

@@ -512,7 +512,7 @@ AI_SDK = {"reasoning_effort": "low", "tool_choice": "auto", "stream_options": {"
     ],
 )
 def test_what_agents_send_with_every_request_is_read(kind: Any, body: dict[str, Any], level: str, most: Any) -> None:
-    """Recorded of Claude Code 2.1.197, Codex 0.171.0, opencode 1.18.33, Continue 1.5.47, Cline 3.0.65, AI SDK 7."""
+    """Recorded from Claude Code 2.1.197, Codex 0.171, opencode 1.18.33, Continue 1.5.47, Cline 3.0.65 and AI SDK 6."""
     found = planned(body, BOTH, kind)
     assert found.level == level
     given = next((found.body[key] for key in ("max_tokens", "max_output_tokens") if key in found.body), None)

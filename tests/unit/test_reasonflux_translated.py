@@ -24,7 +24,7 @@ from elastic_core.models.special_tokens import Markers, chat_prompt, resolve_mar
 from elastic_core.reasonflux.guide import FIELDS, load_script
 from elastic_core.reasonflux.library import MINIATURE_FILE, read_library
 from elastic_core.strategies import STRATEGIES, Completion, Finish, Generate, Sampling, Strategy
-from elastic_core.strategies.chat import EFFORTS, STRATEGY
+from elastic_core.strategies.chat import EFFORTS
 from elastic_core.strategies.reasonflux_zero import REPLY_TOKENS, TemplateParameters, Templates
 from elastic_core.sweep.cost import bound
 from elastic_core.sweep.executor import SweepResult, run_sweep
@@ -431,7 +431,7 @@ def test_only_where_it_is_allowed_has_a_tokenizer_no_think_markers() -> None:
     with pytest.raises(ValueError, match=r"<think> "):
         resolve_markers(plain_tokenizer())
     assert not plain().markers.thinks and not plain().markers.template_opens_thinking
-    in_text = set(map(STRATEGY.format, EFFORTS))
+    in_text = set(EFFORTS)
     assert {name for name, strategy in STRATEGIES.items() if not strategy.thinks} == {"reasonflux_zero"} | in_text
 
 

@@ -33,7 +33,7 @@ def test_it_is_said_once_when_as_many_steps_in_a_row_were_idle() -> None:
     idle = [8] * (3 * IDLE_STEPS)
     for equal, first in ((idle, IDLE_STEPS), ([8] * (IDLE_STEPS - 1) + [7] + [8] * IDLE_STEPS, 2 * IDLE_STEPS)):
         learning = NothingLearned()
-        said = [learning.look(step, metrics(each)) for step, each in enumerate(equal, 1)]
+        said = [learning.update(step, metrics(each)) for step, each in enumerate(equal, 1)]
         assert [step for step, sentence in enumerate(said, 1) if sentence] == [first]
 
 
@@ -49,7 +49,7 @@ def test_it_is_said_once_when_as_many_steps_in_a_row_were_idle() -> None:
 )
 def test_it_says_what_was_seen_and_what_to_do(seen: dict[str, float], words: str) -> None:
     learning = NothingLearned()
-    *_, sentence = (learning.look(step, seen) for step in range(1, IDLE_STEPS + 1))
+    *_, sentence = (learning.update(step, seen) for step in range(1, IDLE_STEPS + 1))
     assert sentence is not None and "\n" not in sentence
     assert sentence.startswith(f"{WARNING}nothing was learned in steps 1 to {IDLE_STEPS}: ")
     assert re.search(words, sentence)
@@ -63,7 +63,7 @@ def test_a_model_that_unlearns_to_end_is_told_of_once_when_solutions_are_cut_tha
     """Numbers of SmolLM2-135M under 96+32: at first cut solutions have no answer, then all end, then none does."""
     watcher = EndUnlearned()
     seen = [ended(0.5, 0.5), ended(0.03, 0.97), ended(0.34, 0.97), ended(0.72, 0.97), ended(1.0, 1.0)]
-    said = [watcher.look(step, each) for step, each in enumerate(seen, 1)]
+    said = [watcher.update(step, each) for step, each in enumerate(seen, 1)]
     assert [step for step, sentence in enumerate(said, 1) if sentence] == [4]
     sentence = said[3]
     assert sentence is not None and sentence.startswith(f"{WARNING}in step 4 the budget cut 72% of the solutions")
@@ -78,12 +78,12 @@ def test_a_correlation_below_the_threshold_or_no_number_is_too_low(correlation: 
 def test_other_weights_are_told_of_at_the_first_step_of_several_in_a_row() -> None:
     agreement = SamplerAgreement()
     correlations = [0.999, 0.3, 0.2, 0.999, 0.1]
-    said = [agreement.look(step, {AGREEMENT: each}) for step, each in enumerate(correlations, 1)]
+    said = [agreement.update(step, {AGREEMENT: each}) for step, each in enumerate(correlations, 1)]
     assert [step for step, sentence in enumerate(said, 1) if sentence] == [2, 5]
 
 
 def test_of_other_weights_it_says_what_was_seen_what_it_means_and_what_to_do() -> None:
-    sentence = SamplerAgreement().look(7, {AGREEMENT: 0.314})
+    sentence = SamplerAgreement().update(7, {AGREEMENT: 0.314})
     assert sentence is not None and "\n" not in sentence
     assert sentence.startswith(f"{WARNING}in step 7 ")
     for words in (
@@ -96,4 +96,4 @@ def test_of_other_weights_it_says_what_was_seen_what_it_means_and_what_to_do() -
 
 
 def test_a_training_that_takes_the_samplers_probabilities_has_none_to_compare() -> None:
-    assert SamplerAgreement().look(1, {"critic/score/mean": 0.5}) is None
+    assert SamplerAgreement().update(1, {"critic/score/mean": 0.5}) is None
