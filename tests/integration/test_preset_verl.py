@@ -98,6 +98,19 @@ def test_batches_divide(name: str) -> None:
     assert devices % rollout.tensor_model_parallel_size == 0
 
 
+def test_e1_math_is_the_papers() -> None:
+    config = composed("e1-math-1.5b")
+    actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
+    assert (config.data.train_batch_size, actor.ppo_mini_batch_size, rollout.n) == (128, 64, 8)
+    assert (actor.optim.lr, actor.kl_loss_coef, actor.kl_loss_type) == (1e-6, 0.001, "low_var_kl")
+    assert (actor.clip_ratio_low, actor.clip_ratio_high, actor.entropy_coeff, rollout.temperature) == (
+        0.2, 0.2, 0.001, 0.6,
+    )  # fmt: skip
+    assert (config.data.max_prompt_length, config.elastic.budget) == (1024, "1k+1k")
+    assert (config.trainer.total_training_steps, config.trainer.save_freq, config.trainer.test_freq) == (200, 10, 10)
+    assert (config.trainer.n_gpus_per_node, rollout.val_kwargs.n) == (8, 8)
+
+
 def test_e1_code_is_the_papers() -> None:
     config = composed("e1-code-14b")
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout

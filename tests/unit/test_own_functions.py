@@ -21,7 +21,7 @@ from elastic_core.training.grpo.config import overrides
 from elastic_core.training.grpo.parameters import GrpoParameters
 from elastic_core.training.grpo.reward import Rollout, reward_of
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
-from flows.commands.data import data
+from flows.commands.cli import cli
 from tests.documents import REPOSITORY
 
 JOB: dict[str, Any] = {"model": "m", "train_files": [], "validation_files": [], "out_dir": Path("o"), "run_name": "r"}
@@ -74,8 +74,8 @@ def test_train_refuses_what_it_cannot_import(settings: dict[str, Any], message: 
 
 def test_a_data_set_has_a_mapping_and_a_grader_by_import_path(tmp_path: Path) -> None:
     readme = (REPOSITORY / "examples/dataset/README.md").read_text()
-    (line,) = re.findall(r"    elastic data (add .+)", readme)
-    added = CliRunner().invoke(data, line.split(), catch_exceptions=False)
+    (line,) = re.findall(r"    elastic (data add .+)", readme)
+    added = CliRunner().invoke(cli, line.split(), catch_exceptions=False)
     assert "5 rows, graded by mine:same_city" in added.output and "What is the capital of France?" in added.output
     recorded = user_dataset.load(tmp_path / "runs/datasets")["capitals"]
     assert (recorded.grader, recorded.description[:11]) == ("mine:same_city", "added from ")

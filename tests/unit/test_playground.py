@@ -54,10 +54,9 @@ def test_strategies_and_models_have_names_for_people() -> None:
     labels = [choices.strategy_label(name) for name in STRATEGY_NAMES]
     assert len(set(labels)) == len(labels) and not any("_" in label for label in labels)
     assert choices.strategy_label("budget_forcing_wait2") == "budget forcing, 2 × Wait"
-    run = SimpleNamespace(settings=SimpleNamespace(base="agentica-org/DeepScaleR-1.5B-Preview"))
-    inputs: Any = SimpleNamespace(run=run)
+    run: Any = SimpleNamespace(settings=SimpleNamespace(base="agentica-org/DeepScaleR-1.5B-Preview"))
     far = Endpoint("far", (parse_address("http://gpu7:8000/v1#m"),), Served("vllm", "1", "", 9), None, PATIENCE)
-    models = Models(inputs, {}, (), {"far": far})
+    models = Models(run, {}, (), {"far": far})
     told = [models.label(name) for name in ("base", "trained", "trained@2", "far")]
     assert told == ["base: DeepScaleR-1.5B-Preview", "trained", "trained, seed 2", "far at gpu7:8000"]
 
