@@ -161,7 +161,7 @@ def test_an_evaluation_of_a_server_needs_no_engines_and_leaves_its_key_nowhere(
     plain: Path, toured: Path, evaluated: str
 ) -> None:
     look = f"import importlib.util as u, sys; sys.exit(bool([n for n in {ENGINES} if u.find_spec(n)]))"
-    assert subprocess.run([plain.with_name("python"), "-c", look]).returncode == 0
+    assert subprocess.run([plain.with_name("python"), "-I", "-c", look]).returncode == 0
     (table,) = map(SweepTable, toured.glob("evaluate/sweep/*/table"))
     assert broken_rules(table.read()) == {}
     server = json.loads((table.directory / "manifest.json").read_text())["servers"]["drawn"]
