@@ -1,7 +1,7 @@
 """Less thought instead of a queue: under load, new requests get budgets that keep the server's goal.
 
 The state is one number, the tokens that a response may take on average; its price is the slope of the measured frontier
-there. docs/serve.md ("Less thought instead of a queue") has the steps by which it follows from the load, with the names
+there. docs/load.md has the steps by which it follows from the load, with the names
 g, v and trim. What is given counts as waiting from that moment, so the budgets that follow do not swing. Pace and trim
 are slow, and v is left only for one that is clearly better.
 """

@@ -317,5 +317,5 @@ if __name__ == "__main__":
     parser.add_argument("--loads", type=float, nargs="+", default=LOADS)
     parser.add_argument("--ways", nargs="*")
     parser.add_argument("--simulate-only", action="store_true")
-    parser.add_argument("--figure", type=Path, help="Draw it, as docs/serve.md has it.")
+    parser.add_argument("--figure", type=Path, help="Draw it, as docs/load.md has it.")
     sys.exit(main(parser.parse_args()))

@@ -1,6 +1,6 @@
 """The rules by which mathematical answers are right: what a careful human marker would do, each with its examples.
 
-The table of docs/data.md has them in words, each with examples, and answer_rules.md beside this file has more of each.
+The table of docs/grading.md has them in words, each with examples, and answer_rules.md beside this file has more of each.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def by_name(text: str) -> dict[str, list[Rule]]:
 
 
 DOCUMENTED = by_name(
-    page("data").read_text().partition("### When a mathematical answer is right")[2].partition("\n###")[0]
+    page("grading").read_text().partition("## When a mathematical answer is right")[2].partition("\n## ")[0]
 )
 MORE = by_name(Path(__file__).with_name("answer_rules.md").read_text())
 

@@ -523,7 +523,7 @@ def test_without_the_key_nothing_is_open_but_what_the_documentation_names(server
     answers = {path: {status(method, path) for method in methods} for path, methods in paths.items()}
     answers |= {path: {status("get", path)} for path in ("/docs", "/redoc", "/openapi.json")}
     assert {path for path, found in answers.items() if found - {401, 404}} == OPEN
-    documented = (Path(__file__).parents[2] / "docs" / "serve.md").read_text()
+    documented = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text()
     assert all(f"`{path}`" in documented for path in OPEN)
 
 

@@ -1,7 +1,7 @@
 r"""Mathematical answers: the last box of a solution, compared as mathematics with the accepted answers.
 
 Numbers and equal spellings are compared here; expressions by math-verify, in a worker process with a deadline
-in processor time. docs/data.md has the rules, tests/integration/test_answer_rules.py examples. Not covered: answers
+in processor time. docs/grading.md has the rules, tests/integration/test_answer_rules.py examples. Not covered: answers
 without a box, and expressions that sympy's `simplify` cannot bring together, which are wrong.
 
 A worker is a fresh interpreter, without the parent's imports, that forks the process that compares.
