@@ -23,11 +23,12 @@ def main(address: str, model: str, question: str) -> None:
         response: Any = client.chat.completions.create(
             model=model, messages=[{"role": "user", "content": question}], temperature=0, **fields
         )
-        spent = response.model_extra["elastic"]  # What the server kept: budget, level, tokens of both phases.
+        choice = response.choices[0]
+        spent = choice.model_extra["elastic"]  # What the server kept: budget, level, tokens of both phases.
         thought = "cut" if spent["forced_tokens"] else "ended by the model"
         print(f"{way}: budget {spent['budget']}")
         print(f"  thought: {spent['thinking_tokens']} tokens, {thought}; solution: {spent['solution_tokens']} tokens")
-        print(f"  {response.choices[0].message.content!r}")
+        print(f"  {choice.message.content!r}")
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def test_a_newcomers_tour(
     assert 'did you mean "separate"?' in wrong("run pipeline --preset smoke --set sweep.strategies=seperate")
 
     assert "(100%)" in right("status --preset smoke")
-    assert 'did you mean "status"?' in wrong("sweep stauts")
+    assert 'did you mean "status"?' in wrong("stauts")
 
     (sweep,) = toured.glob("smoke/sweep/*")
     assert right(f"report --from {sweep}/table").strip().endswith("report.html")

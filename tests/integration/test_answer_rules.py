@@ -1,6 +1,6 @@
 """The rules by which mathematical answers are right: what a careful human marker would do, each with its examples.
 
-The table of docs/grading.md has them in words, each with examples, and answer_rules.md beside this file has more of each.
+The table of docs/grading.md has them in words, each with examples, and answer_rules.md has more of each.
 """
 
 from __future__ import annotations

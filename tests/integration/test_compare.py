@@ -15,7 +15,7 @@ from flows.commands.cli import cli
 from flows.commands.compare import comparison
 from reports.comparison import paired_cells
 from tasks.records.mlflow_tracker import Result, Tracker
-from tests.unit.test_compare import rows
+from tests.unit.test_report_comparison import pair_rows
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def sweep(runs: Path, key: str, sha256: str = "h", **options: object) -> Path:
     directory = runs / "embedded" / "sweep" / key
     store = TrajectoryStore(directory / "table")
     with store.writing(Manifest({}, {}, {"easy": sha256}, {"preset": "embedded"})):
-        store.append(rows(**options).drop("tokens"))
+        store.append(pair_rows(**options).drop("tokens"))
     return directory
 
 
@@ -82,7 +82,7 @@ def test_mlflow_keeps_the_table_and_the_differences_over_tokens(runs: Path) -> N
     history = client.get_metric_history(run_id, "difference/easy/trained/separate")
     assert {metric.step for metric in history} == {
         round(row["tokens_a"])
-        for row in paired_cells(rows(), rows()).filter(model="trained", strategy="separate").to_dicts()
+        for row in paired_cells(pair_rows(), pair_rows()).filter(model="trained", strategy="separate").to_dicts()
     }
 
 
@@ -93,7 +93,9 @@ def test_a_comparison_of_sweeps_that_have_grown_holds_their_new_points_only(runs
     sweep(runs, "h", num_samples=4)
     after = comparison(str(first), str(second), runs).rpartition(" ")[2]
     assert after != before and MlflowClient().get_run(before).info.lifecycle_stage == "deleted"
-    table = paired_cells(rows(num_samples=2), rows(num_samples=4)).filter(model="trained", strategy="separate")
+    table = paired_cells(pair_rows(num_samples=2), pair_rows(num_samples=4)).filter(
+        model="trained", strategy="separate"
+    )
     history = MlflowClient().get_metric_history(after, "difference/easy/trained/separate")
     expected = {(round(row["tokens_a"]), row["difference"]) for row in table.to_dicts()}
     assert {(point.step, point.value) for point in history} == expected

@@ -25,9 +25,10 @@ def test_a_client_asks_at_several_budgets(tmp_path: Path, monkeypatch: pytest.Mo
     model = model_with_levels(tmp_path / "model")
     with elastic_serve(model, tmp_path / "log", "--budget", "16+24") as (address, _):
         command = [sys.executable, EXAMPLES / "serve-client" / "budgets.py", f"{address}/v1", "model", "36+6-4+8=?"]
-        printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout
-    budgets = re.findall(r"budget (\d+)\+(\d+)", printed)
-    spent = re.findall(r"thought: (\d+) tokens, [^;]+; solution: (\d+) tokens", printed)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    budgets = re.findall(r"budget (\d+)\+(\d+)", done.stdout)
+    spent = re.findall(r"thought: (\d+) tokens, [^;]+; solution: (\d+) tokens", done.stdout)
     assert len(budgets) == len(spent) == 4
     assert [int(budgets[0][0]), budgets[2], budgets[3]] == [0, ("12", "24"), ("16", "24")]
     for (t, s), (thinking, solution) in zip(budgets, spent, strict=True):
