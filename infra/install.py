@@ -89,7 +89,7 @@ def build_environment(engine: str) -> None:
 
 
 def install_package(package: str) -> None:
-    """With apt, where that needs no password. Whether it worked is for the caller to see."""
+    """Install with apt, where that needs no password. The caller checks whether it worked."""
     root = [] if os.geteuid() == 0 else ["sudo", "-n"]
     install = [*root, "apt-get", "install", "--yes", "--quiet", "--no-install-recommends", package]
     if shutil.which("apt-get") and shutil.which([*root, "apt-get"][0]):

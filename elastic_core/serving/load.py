@@ -101,7 +101,7 @@ class Controller:
         self.allocation = Allocation(self.frontier[-1], self.frontier[-1], 1.0, 0.0)
 
     def arrive(self, now: float, choices: int = 1) -> Ticket:
-        """A request for so many responses has come, at `now` seconds of a clock that does not go back."""
+        """Enter a request for `choices` responses, at `now` seconds of a clock that does not go back."""
         latency, turns = self.goal.latency, self.turns
         if not turns.running and latency and now - self._left > latency:
             self.trim = 1.0  # What was seen was of a load that is over.
@@ -124,8 +124,8 @@ class Controller:
         return turns.enter(self._clock, chosen.tokens * choices, choices)
 
     def _soon(self, rate: float, now: float, latency: float) -> float:
-        """The rate; where too many run to have the largest budget all, and more came lately than chance makes of it,
-        that of late."""
+        """Expected rate of arrivals: the recent one where too many run to all have the largest budget, and more arrived
+        recently than chance explains."""
         lately = self._lately.value(now)
         span = 2 * self._lately.window  # A window that forgets exponentially varies like one of twice its length.
         if (lately - rate) * span <= _CHANCE * math.sqrt(rate * span + 1):
@@ -144,8 +144,8 @@ class Controller:
         return self.allocation.lower.think
 
     def leave(self, ticket: Ticket, now: float, seconds: float | None, tokens: Sequence[float] = ()) -> None:
-        """A request is over. `seconds` are what it took, None where it says nothing: its client left, or it was not to
-        be changed. `tokens` are those of each response that there was."""
+        """Take out a finished request. `seconds` is its duration, None where that says nothing: its client left, or its
+        budget was fixed. `tokens` are those of each of its responses."""
         self._go_on(now)
         self._left = now
         self.turns.leave(self._clock, ticket)
@@ -175,13 +175,13 @@ class Controller:
         return max(least, 1 - rate * self._steps.request)
 
     def _go_on(self, now: float) -> None:
-        """The clock that goes by the timing: tokens that a response which is drawn all the time has by now."""
+        """Advance the clock of the timing: tokens that a response which runs all the time has by now."""
         step = self._steps.at(min(max(1, self.turns.running), self._most_running))
         self._clock += self._free(self._arrivals.value(now)) * (now - self._at) / step
         self._at = now
 
     def _learn_pace(self, timed: float, tokens: float) -> None:
-        """By a response that is over, and should have so many: an engine was timed in a moment of its own."""
+        """Update the pace from a finished response of `tokens`, during which the timing's clock went on by `timed`."""
         if tokens > 0 and timed > 0:
             weight = _PACE * min(1.0, tokens / self.points[-1].tokens_p95)
             self.pace *= (timed / tokens / self.pace) ** weight
@@ -195,8 +195,8 @@ class Controller:
         return low
 
     def tokens(self, longest: float, rate: float, trim: float = 1.0, waiting: float = 0.0) -> float:
-        """That a response may take, where so many tokens are to end within the goal, so many requests come, and what
-        waits is to take so many tokens."""
+        """Mean tokens per response that keep the goal, for a response of `longest` tokens, `rate` requests a second and
+        `waiting` tokens of queued requests."""
         most = math.inf if self.goal.tokens_per_second is None else self.goal.tokens_per_second / max(rate, 1e-9)
         if self.goal.latency is None:
             return most
@@ -211,7 +211,7 @@ class Controller:
         return self.allocation.tokens > self.frontier[0].tokens or len(self.frontier) == 1
 
     def _under(self, place: int, rate: float) -> Allocation:
-        """With the budgets up to one."""
+        """Allocation with the budgets up to that of `place`."""
         longest, vertices = self._frontiers[place]
         if self.goal.tokens_per_second is not None:
             # What responses take beside what their budgets took when they were measured.

@@ -117,7 +117,7 @@ def _names(arguments: Sequence[str]) -> set[str]:
 
 
 def _with_known_parser(arguments: Sequence[str]) -> list[str]:
-    """Without vLLM's reasoning parser where this vLLM lacks it, or what it needs: a thought is then in the content."""
+    """Drop vLLM's reasoning parser where this vLLM lacks it, or what it needs: a thought is then in the content."""
     from vllm.reasoning import ReasoningParserManager
 
     found = list(arguments)

@@ -24,13 +24,13 @@ COLUMNS = (
     "benchmark", "problem", "sample", "strategy", "think_budget", "solution_budget", "prompt_tokens", "think_tokens",
     "forced_tokens", "solution_tokens", "think_finish", "score",
 )  # fmt: skip
-"""What is read of a trajectory table."""
+"""Columns that are read of a trajectory table."""
 _SAMPLE = ["benchmark", "problem", "sample"]
 _OUTCOME = np.dtype([("arrived", float), ("seconds", float), ("place", int), ("tokens", float), ("score", float)])
 
 
 class Machine(NamedTuple):
-    """A server's engine: its steps, seconds of a prompt's token, and how many responses it draws at once."""
+    """A server's engine: its steps, seconds of a prompt's token, and how many responses it runs in parallel."""
 
     steps: Steps
     prompt_token: float
@@ -55,8 +55,8 @@ class Replay:
 
     @classmethod
     def of(cls, rows: pl.DataFrame) -> Replay:
-        """Of a table's rows, of one model: samples that have all thinking budgets of `separate`, at the solution budget
-        that has most of them. ValueError where there is none."""
+        """Read rows of one model: samples that have all thinking budgets of `separate`, at the solution budget that has
+        most of them. ValueError where there is none."""
         served = rows.filter(strategy=SERVED).drop_nulls(["think_budget", "solution_budget"])
         if served.is_empty():
             raise ValueError(f"no rows of {SERVED} with both budgets limited")
@@ -75,7 +75,7 @@ class Replay:
         return cls(think.to_numpy(), columns("tokens"), columns("score"), columns("prompt_tokens")[:, 0])
 
     def points(self) -> list[Point]:
-        """What was measured of each budget."""
+        """Measurements of each budget."""
         found = []
         for place, think in enumerate(self.think.tolist()):
             tokens = self.tokens[:, place]
@@ -98,7 +98,7 @@ class Fixed:
         return self._place, Ticket(0, 0.0)
 
     def leave(self, ticket: Ticket, now: float, seconds: float, tokens: float) -> None:
-        """A request is over, after so long."""
+        """Take out a finished request."""
         self._open -= 1
 
 
@@ -132,8 +132,8 @@ def arrivals(rate: float, seconds: float, seed: int, burstiness: float = 1.0) ->
 def simulate(
     times: np.ndarray, samples: np.ndarray, replay: Replay, machine: Machine, policies: Sequence[Policy]
 ) -> np.recarray:
-    """What comes of requests that arrive at `times`, ascending, of the replay's `samples`. Each policy has an engine of
-    its own; they take requests in turns.
+    """Simulate requests that arrive at `times`, ascending, of the replay's `samples`. Each policy has an engine to
+    itself; they take requests in turns.
 
     Returns:
         By arrival a record of each request: when it `arrived`, `seconds` until its answer, `place` of its budget,
@@ -165,7 +165,7 @@ def _one(
         heapq.heappush(running, (clock + replay.tokens[sample, place[request]], request))
 
     def go_on(until: float) -> None:
-        """To a time, or the next end, whichever is first."""
+        """Advance to a time, or the next end, whichever is first."""
         nonlocal clock, now, held
         while True:
             if not running:

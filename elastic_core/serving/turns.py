@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 @dataclass(eq=False)
 class Ticket:
-    """Of a request. A lower `turn` is first. `tokens` are those that its responses, so many `choices`, are expected to
-    take together. It has had its place since `began`, by the caller's clock, None while it waits; `begin` tells it."""
+    """A request's place in the queue. A lower `turn` is first. `tokens` is the expected sum of its `choices` responses.
+    It runs since `began`, by the caller's clock, None while it waits; `begin` is called then."""
 
     turn: int
     tokens: float
@@ -25,7 +25,7 @@ class Ticket:
 
 
 class Turns:
-    """Of a server that draws so many responses at once.
+    """The queue of a server that runs `most_running` responses in parallel.
 
     Attributes:
         turn: of what comes now.
@@ -40,7 +40,7 @@ class Turns:
         self._queue = dict[int, OrderedDict[Ticket, None]]()  # By turn; the last one that is there is first.
 
     def enter(self, now: float, tokens: float, choices: int) -> Ticket:
-        """A request has come."""
+        """Enter a request."""
         ticket = Ticket(self.turn, tokens, choices)
         self._queue.setdefault(ticket.turn, OrderedDict())[ticket] = None
         self.waiting += tokens
@@ -48,7 +48,7 @@ class Turns:
         return ticket
 
     def leave(self, now: float, ticket: Ticket) -> None:
-        """It is over, whether it had begun or not."""
+        """Take out a request, whether it had begun or not."""
         if ticket.began is None:
             self._take(ticket)
         else:
@@ -56,7 +56,7 @@ class Turns:
         self._begin(now)
 
     def next(self) -> None:
-        """What comes from now on goes before what waits."""
+        """Open a turn: later requests go before those that wait."""
         self.turn, self.waiting = self.turn - 1, 0.0
 
     def _begin(self, now: float) -> None:
@@ -68,7 +68,7 @@ class Turns:
             ticket.begin()
 
     def _take(self, ticket: Ticket) -> None:
-        """Out of the queue."""
+        """Remove it from the queue."""
         turn = self._queue[ticket.turn]
         del turn[ticket]
         if not turn:
