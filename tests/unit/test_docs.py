@@ -222,9 +222,9 @@ def test_a_command_that_does_not_exist_would_be_noticed() -> None:
     assert len([command for document in DOCUMENTS for command in commands(document)]) > 80
 
 
-@pytest.mark.parametrize("walk", ["elastic_core/training/README.md", "elastic_core/sweep/README.md"])
+@pytest.mark.parametrize("walk", ["training", "sweep", "serving"])
 def test_a_walk_names_files_that_are_there(walk: str) -> None:
-    file = REPOSITORY / walk
+    file = REPOSITORY / "elastic_core" / walk / "README.md"
     named = re.findall(r"\]\(([^)]+)\)", file.read_text())
     assert len(named) >= 9
     assert not [name for name in named if not (file.parent / name).is_file()]
