@@ -1,4 +1,8 @@
-"""Functions that a user's settings or options name by import path; never a path that data or a model's text holds."""
+"""Functions that a user's settings or options name by import path; never a path in a model's text.
+
+A grader's path also stands in the rows of a built data set, and its module is imported when they are graded. So build
+data sets yourself, from the files of others.
+"""
 
 from __future__ import annotations
 
