@@ -5,6 +5,7 @@ budgets.json in a directory called model, and the table that is of:
     python -m tests.bench.bench_load MODEL_DIRECTORY TABLE MODEL_IN_TABLE [--seconds 60] [--simulate-only]
 
 The simulated part also has a 7B-like engine in eight replicas (`LARGE`), under Poisson and bursty arrivals.
+`tests.bench.load_page` puts what was measured into docs/load.md.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -139,10 +140,11 @@ async def capacity(server: str) -> float:
 Way = Callable[[], Policy]
 
 
-def ways(replay: Replay, levels: Levels, machine: Machine, goal: Goal, most_open: int) -> dict[str, Way]:
+def ways(replay: Replay, levels: Mapping[str, int], machine: Machine, goal: Goal, most_open: int) -> dict[str, Way]:
+    """What a server may do, by name; `levels` are thinking budgets in tokens."""
     think = replay.think.tolist()
-    found: dict[str, Way] = {name: partial(Fixed, think.index(level.think)) for name, level in levels.levels.items()}
-    found[REFUSING] = partial(Fixed, think.index(levels.levels["high"].think), most_open)
+    found: dict[str, Way] = {name: partial(Fixed, think.index(level)) for name, level in levels.items()}
+    found[REFUSING] = partial(Fixed, think.index(levels["high"]), most_open)
     found[ELASTIC] = lambda: Elastic(Controller(goal, machine.steps, machine.most_running), think)
     return found
 
@@ -188,12 +190,11 @@ def oracle(points: tuple[Point, ...], machine: Machine, latency: float, rate: fl
     return max(best)
 
 
-def large(replay: Replay, levels: Levels) -> Iterator[tuple[str, float, str, dict[str, float], float]]:
+def large(replay: Replay, levels: Mapping[str, int]) -> Iterator[tuple[str, float, str, dict[str, float], float]]:
     """Arrivals, load, way, figures and the oracle's accuracy of a 7B-like engine in replicas."""
     long = Replay(replay.think, replay.tokens * LONGER, replay.scores, replay.prompt_tokens)
     machine = machine_by_hand(*LARGE, 256)
-    top = levels.levels["high"].think or 0
-    points = tuple(each for each in long.points() if each.think <= top)
+    points = tuple(each for each in long.points() if each.think <= levels["high"])
     high = points[-1]
     # Twice as long as the longest response takes alone.
     latency = 2 * high.tokens_p95 * machine.steps.at(1)
@@ -212,6 +213,7 @@ def main(options: argparse.Namespace) -> int:
         print(f"{results.SKIPPED}give the directory of a trained miniature, its table, and its name there")
         return 0
     levels = read_levels(options.model / LEVELS)
+    thinks = {name: level.think for name, level in levels.levels.items() if level.think is not None}
     _, replay = read_replay(options.table, options.name, [])
     console, collected = Console(width=200), dict[str, Any]()
     shown = Table("load", "way", "right in time (%)", "late (%)", "p95 (s)", "answers/s", "requests", "simulated:",
@@ -224,41 +226,13 @@ def main(options: argparse.Namespace) -> int:
                 measured(options, server, levels, replay, shown, collected)
         console.print(shown)
     small = Table("arrivals", "load", "way", "right in time (%)", "late (%)", "p95 (s)", "oracle (%)")
-    for arriving, load, way, found, best in large(replay, levels):
+    for arriving, load, way, found, best in large(replay, thinks):
         collected[f"large {arriving} {load} {way}"] = {**found, "oracle_share": best}
         small.add_row(arriving, str(load), way, _share(found), f"{100 * found['late_share']:.1f}",
                       f"{found['p95_seconds']:.1f}", f"{100 * best:.1f}")  # fmt: skip
     console.print(small)
     results.write("load", collected)
-    if options.figure:
-        draw(collected, options.figure)
     return 0
-
-
-def draw(collected: dict[str, Any], file: Path) -> None:
-    """Right answers in time over load, by way."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.8), sharey=True, layout="constrained")
-    for axis, prefix, title in (
-        (axes[0], "", "miniature, a real server"),
-        (axes[1], "large Poisson ", f"as of 7B on {LARGE_REPLICAS} GPUs, simulated"),
-    ):
-        for way in (*EFFORTS, REFUSING, ELASTIC):
-            known = [load for load in LOADS if f"{prefix}{load} {way}" in collected]
-            rows = [collected[f"{prefix}{load} {way}"] for load in known]
-            right = np.array([[100 * row[f"right{part}_share"] for part in ("", "_low", "_high")] for row in rows])
-            if len(rows):
-                mean, low, high = right.T
-                width = 2.5 if way == ELASTIC else 1.2
-                axis.errorbar(known, mean, (mean - low, high - mean), label=way, linewidth=width, capsize=2)
-        known = [load for load in LOADS if f"{prefix}{load} {ELASTIC}" in collected]
-        best = [100 * collected[f"{prefix}{load} {ELASTIC}"]["oracle_share"] for load in known]
-        axis.plot(known, best, ":", color="gray", label="limit, load known")
-        axis.set(title=title, xlabel="load, in times the capacity at high")
-    axes[0].set_ylabel("right within the goal (%)")
-    axes[1].legend(fontsize=8)
-    figure.savefig(file, dpi=110)
 
 
 def measured(
@@ -274,15 +248,15 @@ def measured(
 
     machine = timed()
     full = asyncio.run(capacity(server))
-    top = levels.levels["high"].think or 0
-    goal = Goal(tuple(each for each in levels.measured if each.think <= top), latency)
+    thinks = {name: level.think for name, level in levels.levels.items() if level.think is not None}
+    goal = Goal(tuple(each for each in levels.measured if each.think <= thinks["high"]), latency)
     collected["engine"] = {"capacity_per_second": full, "steps_seconds": list(machine.steps.seconds)}
     print(f"capacity at high {full:.1f} requests a second; steps {machine.steps}", flush=True)
     most_open = int(full * latency)
     for load in options.loads:
         times = arrivals(load * full, end, 1)
         best = oracle(goal.points, machine, latency, load * full)
-        for way, policy in ways(replay, levels, machine, goal, most_open).items():
+        for way, policy in ways(replay, thinks, machine, goal, most_open).items():
             if options.ways and way not in options.ways:
                 continue
             limit, now = most_open if way == REFUSING else float("inf"), timed()
@@ -317,5 +291,4 @@ if __name__ == "__main__":
     parser.add_argument("--loads", type=float, nargs="+", default=LOADS)
     parser.add_argument("--ways", nargs="*")
     parser.add_argument("--simulate-only", action="store_true")
-    parser.add_argument("--figure", type=Path, help="Draw it, as docs/load.md has it.")
     sys.exit(main(parser.parse_args()))
