@@ -24,7 +24,7 @@ from elastic_core.rewards import Answer, grade_many, grader_of
 from elastic_core.rewards.truth import THINK_END, MathTruth
 from elastic_core.system.files import replacing, write_text
 from elastic_core.system.fingerprint import sha256_file
-from elastic_core.system.imported import imported
+from elastic_core.system.imported import declare, imported
 
 _NOT_CHOSEN = ("name", "file", "sha256", "origin")
 _RATIONALE = r"(?s)^(?:(.*)\n)?[ \t]*####[ \t]*([^\n]*)$"
@@ -119,7 +119,7 @@ def checked(dataset: UserDataset) -> UserDataset:
     if dataset.prompt not in TEMPLATES:
         raise UserError(f'unknown prompt template "{dataset.prompt}"; there are: {", ".join(TEMPLATES)}')
     try:
-        grader_of(dataset.grader)
+        grader_of(declare(dataset.grader))
     except ValueError as error:
         raise UserError(str(error)) from None
     file = Path(dataset.file)
@@ -177,13 +177,15 @@ def add(dataset: UserDataset, directory: Path) -> UserDataset:
 
 
 def load(directory: Path) -> dict[str, Dataset]:
-    """Data sets recorded below `directory`, by name. A record that `add` did not write is a UserError."""
+    """Data sets recorded below `directory`, by name; declares their graders. A record that `add` did not write is a
+    UserError."""
     found = {}
     for file in sorted(directory.glob("*.json")):
         try:
             values = json.loads(file.read_text())
             recorded = UserDataset(**{**values, "left_out": tuple(values.get("left_out", ()))})
             found[recorded.name] = recorded.dataset(directory)
+            declare(recorded.grader)
         except (TypeError, ValueError) as error:
             reason = f"not a data set of `elastic data add` ({error}); delete it and add it again"
             raise UserError(f"{file}: {reason}") from None
@@ -194,7 +196,7 @@ def mapped(file: Path, path: str, target: Path) -> None:
     """Write the rows that a user's function, by import path, makes of those of a file, as JSONL: of a row's fields
     those of a problem, or None to leave it out. UserError with the row where it fails, or for a file that cannot be
     read."""
-    function = imported(path)
+    function = imported(declare(path))
     try:
         with target.open("w", encoding="utf-8") as stream:
             for number, row in rows(file):

@@ -175,17 +175,19 @@ class BudgetType(click.ParamType):
 
 
 class StrategyType(click.ParamType):
-    """The name of a strategy that a person can ask with."""
+    """The name of a strategy that a person can ask with, or the import path of a user's."""
 
     name = "strategy"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from elastic_core.stop_rule import ADAPTIVE, StopRule
+        from elastic_core.stop_rule import ADAPTIVE
+        from elastic_core.sweep.grid import known_strategies
+        from elastic_core.system.imported import declare
         from flows.commands.answer import STRATEGY_NAMES
 
-        if isinstance(value, str) and value.startswith(f"{ADAPTIVE}_"):
+        if ":" in value or value.startswith(f"{ADAPTIVE}_"):
             try:
-                return str(StopRule.parse(value))
+                return known_strategies([declare(value)])[0]
             except ValueError as error:
                 self.fail(str(error), param, ctx)
         return OneOf(STRATEGY_NAMES).convert(value, param, ctx)

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from elastic_core.budget import Budget, TrainingBudget
 from elastic_core.errors import UserError
-from elastic_core.system.imported import imported
+from elastic_core.system.imported import declare, imported
 from elastic_core.training.algorithms import (
     CREDITS,
     Credit,
@@ -261,7 +261,7 @@ class GrpoParameters(BaseModel):
                     f'no {info.field_name} "{name}"; expected one of {", ".join(known)}, or module:function'
                 )
             try:
-                imported(name)
+                imported(declare(name))
             except UserError as error:
                 raise ValueError(str(error)) from None
         return name
