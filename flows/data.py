@@ -21,9 +21,3 @@ def run_prepare_data(run: FlowRun) -> Path:
 
 
 prepare_data = for_deployments(run_prepare_data)
-
-
-def build_if_missing(run: FlowRun) -> None:
-    """Build the data where it is missing, in a separate flow run."""
-    if not run.data.is_done:
-        run_prepare_data(run)

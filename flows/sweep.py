@@ -13,7 +13,7 @@ from elastic_core.rewards.codeforces import split_id
 from elastic_core.statistics.estimates import seeds_as_one
 from elastic_core.sweep.table import SweepTable
 from elastic_core.system.fingerprint import hash_files
-from flows.data import build_if_missing
+from flows.data import run_prepare_data
 from flows.runtime.run import FlowRun, for_deployments
 from reports.comparison import render_comparison
 from reports.summary import READ
@@ -46,7 +46,8 @@ def conclusion(run: FlowRun) -> str:
 
 def measure_grid(run: FlowRun) -> None:
     """Measure the grid of a run's settings, with its data built."""
-    build_if_missing(run)
+    if not run.data.is_done:
+        run_prepare_data(run)
     settings = run.settings
     run.require_graders(settings.data.benchmarks)
     run.require_reachable()

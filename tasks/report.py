@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
@@ -40,7 +41,6 @@ from reports.figures.training import VALIDATION
 from reports.summary import metric_name
 from reports.tables import codeforces, published
 from tasks.records.mlflow_tracker import Tracker
-from tasks.records.prefect_artifacts import artifact_key, link_run
 from tasks.records.stage_directory import METRICS, MODEL, PAGE, REPORT, STANDINGS, Stage, worth_retrying
 from tasks.records.tables import (
     DATA_LOST,
@@ -89,11 +89,12 @@ def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
             folder = file.parent.relative_to(directory).as_posix()
             tracker.client.log_artifact(run_id, str(file), None if folder == "." else folder)
     # A key has a history in Prefect: that of one preset.
-    key = f"report-{artifact_key(stage.preset)}"
+    # Prefect takes lower-case letters, digits and single dashes.
+    key = f"report-{re.sub('[^a-z0-9]+', '-', stage.preset.lower()).strip('-')}"
     create_markdown_artifact(render_artifact(content), key=key, description=f"Report of {stage.preset}")
     page = directory / PAGE
     create_link_artifact(page.as_uri(), page.name, key=f"{key}-page", description=str(page))
-    link_run(tracker, run_id, f"{key}-mlflow")
+    tracker.link(run_id, f"{key}-mlflow")
     return str(directory / REPORT)
 
 

@@ -38,10 +38,9 @@ from reports.summary import READ, cell_problems, summarize_problems
 from reports.verdict import readable, unreadable
 from tasks.records.mlflow_cells import record_cells
 from tasks.records.mlflow_tracker import Tracker
-from tasks.records.prefect_artifacts import Progress, progress
 from tasks.records.stage_directory import Stage, seconds_to_queue, worth_retrying
 from tasks.records.tables import sweep_table
-from tasks.records.terminal import TOLD
+from tasks.records.terminal import TOLD, Progress, progress
 
 if TYPE_CHECKING:
     from elastic_core.engines.ray_engine import RayEngine

@@ -176,20 +176,16 @@ def add(dataset: UserDataset, directory: Path) -> UserDataset:
     return recorded
 
 
-def load(directory: Path) -> dict[str, Dataset]:
-    """Data sets recorded below `directory`, by name; declares their graders. A record that `add` did not write is a
-    UserError."""
-    found = {}
-    for file in sorted(directory.glob("*.json")):
-        try:
-            values = json.loads(file.read_text())
-            recorded = UserDataset(**{**values, "left_out": tuple(values.get("left_out", ()))})
-            found[recorded.name] = recorded.dataset(directory)
-            declare(recorded.grader)
-        except (TypeError, ValueError) as error:
-            reason = f"not a data set of `elastic data add` ({error}); delete it and add it again"
-            raise UserError(f"{file}: {reason}") from None
-    return found
+def load(file: Path) -> Dataset:
+    """The data set of a record; declares its grader. UserError where `add` did not write it."""
+    try:
+        values = json.loads(file.read_text())
+        recorded = UserDataset(**{**values, "left_out": tuple(values.get("left_out", ()))})
+        declare(recorded.grader)
+        return recorded.dataset(file.parent)
+    except (TypeError, ValueError) as error:
+        reason = f"not a data set of `elastic data add` ({error}); delete it and add it again"
+        raise UserError(f"{file}: {reason}") from None
 
 
 def mapped(file: Path, path: str, target: Path) -> None:

@@ -14,7 +14,7 @@ from elastic_core.engines.endpoint import CHAT, is_endpoint, parse_address
 from elastic_core.errors import UserError, nearest
 from elastic_core.models.files import is_local
 from elastic_core.system.accelerators import count_gpus
-from flows.commands.options import benchmarks_option, changes_of, family_option, overriding, verbose_option
+from flows.commands.options import benchmarks_option, family_option, overriding, verbose_option
 from flows.commands.run import start, tree_option
 from flows.runtime.settings import TRAINED
 
@@ -46,7 +46,7 @@ _IN_TEXT = ["vanilla", "unconstrained", "effort"]
 @overriding("Replace a setting of preset evaluate.")
 @verbose_option
 def evaluate(
-    model: str, gpus: int | None, mirror: str | None, overrides: tuple[str, ...], verbose: bool, **given: Any
+    model: str, gpus: int | None, mirror: str | None, overrides: dict[str, Any], verbose: bool, **given: Any
 ) -> None:
     """Measure MODEL under a grid of budgets and write its report.
 
@@ -57,7 +57,7 @@ def evaluate(
     changes = settings_of(model, gpus=count_gpus() if gpus is None else gpus, **given)
     if mirror is not None:
         changes["data.mirror"] = mirror
-    start("pipeline", PRESET, changes | changes_of(overrides), verbose=verbose)
+    start("pipeline", PRESET, changes | overrides, verbose=verbose)
 
 
 def settings_of(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
 from elastic_core.errors import UserError, nearest
-from elastic_core.system.files import write_text
 from flows import presets
 from flows.runtime.environment import runs_directory
 
@@ -47,14 +45,21 @@ family_option: Callable[[Command], Command] = click.option(
 
 
 def settings_options(preset_help: str, default: str | None = "embedded") -> Callable[[Command], Command]:
-    """--preset PRESET and --set KEY=VALUE, passed on as `preset` and `overrides`, see `changes_of`."""
+    """--preset PRESET and --set KEY=VALUE, passed on as `preset` and `overrides`, see `overriding`."""
     preset = click.option("--preset", default=default, metavar="PRESET", help=f"{preset_help} {PRESET_FORMS}")
     return lambda command: preset(overriding("Replace one setting, e.g. sweep.samples=16.")(command))
 
 
 def overriding(help_text: str) -> Callable[[Command], Command]:
-    """--set KEY=VALUE, passed on as `overrides`, see `changes_of`."""
-    return click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help=help_text)
+    """--set KEY=VALUE, again and again, passed on as `overrides`: settings to replace, by dotted key."""
+    return click.option(
+        "--set",
+        "overrides",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help=help_text,
+        callback=lambda context, option, texts: dict(map(presets.parse_override, texts)),
+    )
 
 
 def benchmarks_option(help_text: str) -> Callable[[Command], Command]:
@@ -99,42 +104,8 @@ def budget_option(help_text: str) -> Callable[[Command], Command]:
     return click.option("--budget", type=BudgetType(), metavar="T+S", help=help_text)
 
 
-def changes_of(overrides: tuple[str, ...]) -> dict[str, Any]:
-    """Settings to replace, by dotted key. Raises UserError when one is not KEY=VALUE."""
-    return dict(presets.parse_override(text) for text in overrides)
-
-
-class LastRun(NamedTuple):
-    """The settings of the last `elastic run`, as `presets.resolve` takes them, which later commands take over."""
-
-    preset: str
-    overrides: dict[str, Any]
-
-
-_LAST_RUN = "last-run.json"
 last_run_options = settings_options("Without it the settings of the last run.", None)
-"""`settings_options`, where what is not given is the last run's: `preset_or_last_run` reads them."""
-
-
-def remember(preset: str, overrides: Mapping[str, Any]) -> None:
-    """Write them to the runs directory. A preset that is a file is remembered by its absolute path."""
-    file = Path(preset).expanduser()
-    last = [str(file.resolve()) if file.is_file() else preset, dict(overrides)]
-    write_text(runs_directory() / _LAST_RUN, json.dumps(last, default=str))
-
-
-def recall() -> LastRun | None:
-    """None before the first run."""
-    try:
-        return LastRun(*json.loads((runs_directory() / _LAST_RUN).read_bytes()))
-    except (OSError, ValueError):
-        return None
-
-
-def preset_or_last_run(preset: str | None, overrides: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
-    """Preset and settings to replace: those given, on top of the last run's where no preset is given."""
-    last = (None if preset else recall()) or LastRun("embedded", {})
-    return preset or last.preset, last.overrides | changes_of(overrides)
+"""`settings_options`, where what is not given is the last run's: `presets.given_or_last` reads them."""
 
 
 def table_of_last_run() -> Path:
@@ -142,7 +113,7 @@ def table_of_last_run() -> Path:
     from flows.runtime.run import FlowRun
     from tasks.records.stage_directory import TABLE
 
-    if (last := recall()) is None:
+    if (last := presets.last_run()) is None:
         raise UserError(
             f"nothing was run yet in {runs_directory()}; expected --from TABLE, or a run first: elastic run"
         )

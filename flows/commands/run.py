@@ -17,9 +17,8 @@ from elastic_core.errors import UserError
 from elastic_core.models.files import is_local
 from flows import presets
 from flows.commands.cli import warn_renamed
-from flows.commands.doctor import findings_of_models, models_in_use, require_machine
-from flows.commands.doctor.machine import require
-from flows.commands.options import OneOf, changes_of, remember, settings_options, verbose_option
+from flows.commands.doctor.resources import require_machine
+from flows.commands.options import OneOf, settings_options, verbose_option
 from flows.runtime import environment
 from flows.runtime.run import DONE_BEFORE, FlowRun, stage_seconds
 from tasks.records import terminal
@@ -66,7 +65,7 @@ tree_option = click.option(
 )
 @verbose_option
 def run(
-    flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, until: str | None, **options: bool
+    flow: str, preset: str, overrides: dict[str, Any], mirror: str | None, until: str | None, **options: bool
 ) -> None:
     """Run FLOW on this machine, now.
 
@@ -75,7 +74,7 @@ def run(
     """
     if flow == REPORT_FLOW:
         warn_renamed("run report", "report --preset PRESET")
-    changes = changes_of(overrides)
+    changes = overrides
     if mirror is not None:
         changes["data.mirror"] = mirror
     if until is not None:
@@ -105,7 +104,7 @@ def start(flow: str, preset: str, changes: Mapping[str, Any], *, verbose: bool =
     done = finished(flow, run)
     if done is None:
         require_machine(run.settings, FLOWS[flow].takes_gpus)
-    remember(preset, changes)
+    presets.remember(preset, changes)
     run.write_settings()
     if done is None:
         _perform(flow, run, verbose)
@@ -123,6 +122,8 @@ def _show(flow: str, run: FlowRun) -> None:
     machine cannot run it, to stderr, as it may be meant for another. UserError when a model here cannot be trained."""
     settings, fine_tuning = run.settings, flow == "warm-start"
     if flow == "train" or (fine_tuning and settings.warm_start.sft is not None):
+        from flows.commands.doctor import findings_of_models, models_in_use
+        from flows.commands.doctor.machine import require
         from flows.train import composed
 
         text = composed(settings, fine_tuning=fine_tuning)

@@ -63,7 +63,7 @@ _ASSETS = {".js", ".css", ".j2", ".mplstyle", ".csv"}
 """Scripts, styles, templates and published numbers that a report is made with, besides code."""
 _NOT_WRITING = (
     *("elastic_core.rewards", "elastic_core.rewards.as_published", "tasks.data"),
-    *("tasks.records.prefect_artifacts", "tasks.records.mlflow_tracker"),
+    *("tasks.records.terminal", "tasks.records.mlflow_tracker"),
 )
 """What grades, what builds data and what records runs has no part in how a report is written."""
 _SAMPLING = {"temperature", "top_p", "seed", "sharing", "max_response_tokens", "logprobs"}

@@ -21,7 +21,6 @@ from elastic_core.trajectory import CELL
 from reports.summary import anytime_metrics
 from reports.wording import plain, with_bounds
 from tasks.records.mlflow_tracker import Point, Result, Tracker, chart, run_name
-from tasks.records.prefect_artifacts import link_run
 from tasks.records.stage_directory import Stage
 
 _BUDGET = {"think_budget": "t", "solution_budget": "s"}
@@ -71,7 +70,7 @@ def record_cells(
     for noted in filter(None, (run_id, parent)):
         tracker.describe(noted, _NOTE, _charts(tracker, curves, cells))
     create_table_artifact([_line(cell) for cell in cells], key="sweep", description=f"Every cell of {stage.label}")
-    link_run(tracker, run_id, "sweep-mlflow")
+    tracker.link(run_id, "sweep-mlflow")
 
 
 def _model(model: str, stage: Stage, places: Mapping[str, Path | str]) -> dict[str, Any]:

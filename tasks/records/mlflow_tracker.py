@@ -256,6 +256,14 @@ class Tracker:
         if self.client.list_artifacts(run_id, folder):
             self.client.log_artifact(run_id, str(file), folder)
 
+    def link(self, run_id: str, key: str) -> None:
+        """Put the page of a run among the artifacts of this flow run. A bare database has no pages."""
+        from prefect.artifacts import create_link_artifact
+
+        if self.tracking_uri.startswith("http"):
+            page = f"{self.tracking_uri}/#/experiments/{self.experiment_id}/runs/{run_id}"
+            create_link_artifact(page, "MLflow run", key=key, description="Its metrics, charts and artifacts in MLflow")
+
     def job_environment(self, run_id: str) -> dict[str, str]:
         """What a job needs to log to the run, wherever it runs."""
         credentials = {name: os.environ[name] for name in _CREDENTIALS if name in os.environ}

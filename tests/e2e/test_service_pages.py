@@ -11,8 +11,8 @@ import pytest
 from mlflow import MlflowClient
 from playwright.sync_api import Browser, Page, expect
 
-from flows.commands.options import remember
 from flows.commands.services import links
+from flows.presets import remember
 from tests.browser import PAGE_MS, watched
 from tests.elastic_up import Services, clean_environment, clients
 from tests.processes import python
@@ -32,7 +32,7 @@ RECORD = """
     from elastic_core.statistics.budgets import anytime_accuracy
     from elastic_core.sweep.table import Manifest, TrajectoryStore
     from reports.summary import cell_problems, summarize_problems
-    from tasks.records.prefect_artifacts import progress
+    from tasks.records.terminal import progress
     from tasks.records.mlflow_cells import record_cells
     from tasks.report import write_report
     from tasks.records.stage_directory import Stage

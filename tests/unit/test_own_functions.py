@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from elastic_core.budget import Budget
 from elastic_core.data import user_dataset
+from elastic_core.data.registry import all_datasets
 from elastic_core.errors import UserError
 from elastic_core.rewards import Grade, GradeStatus, grade, read_answer
 from elastic_core.rewards.truth import GRADERS
@@ -96,7 +97,7 @@ def test_a_data_set_has_a_mapping_and_a_grader_by_import_path(tmp_path: Path) ->
     (line,) = re.findall(r"    elastic (data add .+)", readme)
     added = CliRunner().invoke(cli, line.split(), catch_exceptions=False)
     assert "5 rows, graded by mine:same_city" in added.output and "What is the capital of France?" in added.output
-    recorded = user_dataset.load(tmp_path / "runs/datasets")["capitals"]
+    recorded = user_dataset.load(tmp_path / "runs/datasets/capitals.json")
     assert (recorded.grader, recorded.description[:11]) == ("mine:same_city", "added from ")
     assert recorded.description.endswith("examples/dataset/capitals.csv")
     right = "Europe.</think>It is \\boxed{PARIS, of course}."
@@ -126,7 +127,7 @@ def test_a_grader_that_only_rows_name_is_not_imported(tmp_path: Path) -> None:
     assert "mine" not in sys.modules
     record = user_dataset.UserDataset("capitals", "f.csv", "0", "ask", "right", grader="mine:same_city")
     (tmp_path / "capitals.json").write_text(json.dumps(asdict(record)))
-    user_dataset.load(tmp_path)
+    all_datasets(tmp_path)
     assert grade("mine:same_city", "</think>\\boxed{Paris}", "Paris").score == 1
 
 
