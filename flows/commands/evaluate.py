@@ -16,7 +16,6 @@ from elastic_core.models.files import is_local
 from elastic_core.system.accelerators import count_gpus
 from flows.commands.options import benchmarks_option, family_option, overriding, verbose_option
 from flows.commands.run import start, tree_option
-from flows.runtime.settings import TRAINED
 
 PRESET = "evaluate"
 _IN_TEXT = ["vanilla", "unconstrained", "effort"]
@@ -118,6 +117,8 @@ def name_of(model: str) -> str:
         except ValueError as error:
             raise UserError(str(error)) from None
         model = f"{urlsplit(address.url).netloc}/{address.model}"
+    from flows.runtime.settings import TRAINED  # Imported here, so that --help is fast.
+
     parts = Path(model).resolve().parts if Path(model).is_dir() else model.rstrip("/").split("/")
     taken = parts[-1] in ("base", *TRAINED)
     return re.sub(r"[^A-Za-z0-9._-]", "-", "-".join(parts[-2:] if taken else parts[-1:]))
