@@ -55,10 +55,10 @@ class Completion:
     finish: Finish
     logprobs: tuple[float, ...] | None = None
 
-    def part(self, start: int, end: int) -> Completion:
-        """Tokens from index `start` up to `end`, with the same finish."""
+    def part(self, start: int, end: int, finish: Finish) -> Completion:
+        """Tokens from index `start` up to `end`, as an answer that ends so."""
         logprobs = None if self.logprobs is None else self.logprobs[start:end]
-        return Completion(self.tokens[start:end], self.finish, logprobs)
+        return Completion(self.tokens[start:end], finish, logprobs)
 
 
 StrategyRun = Generator[Generate, Completion, Trajectory]
