@@ -27,8 +27,8 @@ from tasks.sweep import measure
 
 @flow(name="sweep", flow_run_name="{run.settings.preset} sweep", validate_parameters=False)
 def run_sweep(run: FlowRun) -> Path:
-    """Measure the grid; what the table already holds is not generated again. The models of the preset's own trainings
-    get cards that say what was measured of them. Returns the directory of the trajectory table."""
+    """Measure the grid; rows of the table are not generated again. The models of the
+    preset's trainings get cards with their measurements. Returns the directory of the trajectory table."""
     measure_grid(run)
     # A pipeline ends with its report.
     (print_result if run.parent is None else print)(conclusion(run))

@@ -58,7 +58,7 @@ def measure(
     templates: Templates | None,
     endpoints: Mapping[str, Endpoint],
 ) -> dict[str, Any]:
-    """Generate and grade what the stage's request asks for and the table lacks, model by model.
+    """Generate and grade the rows that the stage requests and the table lacks, model by model.
 
     Raises:
         UserError: when the request cannot be run, or another process writes the table, before any engine starts; and

@@ -121,7 +121,7 @@ def known_strategies(strategies: Sequence[str]) -> Sequence[str]:
             raise ValueError(str(error)) from None
         if not known:
             if strategy.startswith(f"{ADAPTIVE}_"):
-                StopRule.parse(strategy)  # It says what is wrong with the rule.
+                StopRule.parse(strategy)  # Its error names the fault of the rule.
             hint = nearest(strategy, STRATEGIES)
             others = f"a stop rule like {ADAPTIVE}_agree2_every16, or module:name"
             raise ValueError(f'no strategy "{strategy}"{hint}; expected one of {", ".join(STRATEGIES)}, {others}')

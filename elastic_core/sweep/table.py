@@ -1,11 +1,11 @@
-"""The trajectory table on disk: append-only parquet shards that a reader may open at any moment, and a manifest of what
-its rows have in common. Rows of another origin are refused.
+"""The trajectory table on disk: append-only parquet shards that a reader may open at any moment, and a manifest of the
+provenance that its rows share. Rows of another origin are refused.
 
 A `TrajectoryStore` holds the rows of one model, by fingerprint, on one benchmark under one sampling. A `SweepTable`
 reads several as one, under the names that a sweep gives its models: a sweep with one more model, or with the same model
 under another name, finds the rows that were drawn before.
 
-Promised: a shard is there whole or not at all, also after a kill or a power cut; a key never appears twice; one
+Promised: a shard is there in full or not at all, also after a kill or a power cut; a key never appears twice; one
 writer at a time. Not promised: an order of rows.
 """
 

@@ -1,4 +1,4 @@
-"""Content hashes: what a result was computed from and by, whatever it is called and wherever it lies."""
+"""Content hashes of the data and the code that a result was computed by, whatever their names and places."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def source_files(modules: Iterable[str], without: Collection[str] = (), root: Pa
 
 def _source(module: str, root: Path) -> Path | None:
     parts = module.split(".")
-    # Where the project is installed, others' packages lie beside its own.
+    # Where the project is installed, other packages lie next to it.
     if (parts[0] in _PACKAGES) != (root == _PROJECT):
         return None
     path = root.joinpath(*parts)

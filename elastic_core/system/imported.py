@@ -1,4 +1,4 @@
-"""Objects of the user's own modules, by import path.
+"""Objects of the user's modules, by import path.
 
 A path is imported where it is declared: by a setting, by an option, or by the record of a data set in `runs/datasets`.
 Rows of tables and of built data sets name graders and strategies too. A path that stands in these alone is refused.
@@ -70,7 +70,7 @@ def imported(path: str, kind: Any = Callable) -> Any:
 
 
 def code_of(path: str) -> str:
-    """sha256 of an imported path's module, and of what it imports of the command's directory, 16 hexadecimal digits."""
+    """sha256 of an imported path's module, and of its imports below the command's directory, 16 hexadecimal digits."""
     module = path.partition(":")[0]
     files = source_files([module], root=Path(_directory())) or {module: Path(str(sys.modules[module].__file__))}
     return hash_files(files.values())[:16]

@@ -1,4 +1,4 @@
-"""NoThinking (Ma et al. 2025, "Reasoning models can be effective without thinking") as a strategy of your own."""
+"""NoThinking (Ma et al. 2025, "Reasoning models can be effective without thinking") as a strategy by import path."""
 
 import polars as pl
 
@@ -9,7 +9,7 @@ from elastic_core.trajectory import ThinkFinish
 
 
 def decode(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
-    """The thought is closed at once; the solution gets t + s tokens."""
+    """The thought is closed before its first token; the solution gets t + s tokens."""
     draft = Draft(prompt_ids, sampling.logprobs)
     draft.force(markers.closing(()))
     start = len(draft.tokens)

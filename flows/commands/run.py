@@ -70,7 +70,7 @@ def run(
     """Run FLOW on this machine, now.
 
     FLOW is prepare-data, warm-start, train, sweep, pipeline (all of these, and a report), ablation or nightly. The same
-    command after a crash finishes what is missing; after success it does nothing and says so.
+    command after a crash finishes the missing stages; after success it does nothing and says so.
     """
     if flow == REPORT_FLOW:
         warn_renamed("run report", "report --preset PRESET")

@@ -137,11 +137,9 @@ class WarmStartSettings(Section):
 class TrainSettings(GrpoParameters):
     """GRPO under a budget, once or again with other seeds."""
 
-    seeds: tuple[int, ...] = Field(
-        (),
-        description="Train with each of these in place of `seed`, 0 or more each. The sweep measures every one: "
-        "trained@1, trained@2 and so on, which are one model in a report.",
-    )
+    seeds: tuple[int, ...] = ()
+    """Train with each of these in place of `seed`, 0 or more each. The sweep measures every one: trained@1, trained@2
+    and so on, which are one model in a report."""
 
     @field_validator("seeds")
     @classmethod

@@ -397,7 +397,7 @@ class Stages:
 
     @cached_property
     def trainings(self) -> dict[int, Stage]:
-        """The training of each seed. Its resources do not change what it learns, and are no input."""
+        """The training of each seed. Its resources do not change its result, and are not an input."""
         data = self.settings.data
         made_from = {
             "base": self.fingerprint(self.base),

@@ -1,7 +1,7 @@
-"""What a user sees of a run: lines and progress bars in the terminal, and a task's progress in Prefect's pages.
+"""A run as its user sees it: lines and progress bars in the terminal, and a task's progress in Prefect's pages.
 
-What Prefect, Ray, vLLM and MLflow print goes to a log; warnings, and lines marked TOLD, go to both. Prefect is imported
-late: it reads an environment that is prepared first.
+What Prefect, Ray, vLLM and MLflow print goes to a log; warnings, and lines for the terminal (`TOLD`), go to both.
+Prefect is imported late: it reads an environment that is prepared first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOLD: dict[str, Any] = {"told": True}
 """Of a line for Prefect, `get_run_logger().info(..., extra=TOLD)`: it is for the terminal, too. Warnings are anyway."""
 _LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
 _SECONDS_BETWEEN_UPDATES = 5
-_SECONDS_BETWEEN_LINES = 60  # Where there is no terminal to draw a bar in.
+_SECONDS_BETWEEN_LINES = 60  # Without a terminal to draw a bar in.
 _SHARE = "{task.percentage:.0f} %, {task.completed:,.0f} of {task.total:,.0f} {task.fields[unit]}"
 
 _output: TextIO | None = None
@@ -48,8 +48,8 @@ def print_result(text: str) -> None:
 
 @contextmanager
 def quiet(log: Path) -> Iterator[None]:
-    """Have everything that is printed go to the end of a file, but for what is told. The file is named before that, so
-    that input refused before any work is answered by its error alone."""
+    """Have everything that is printed go to the end of a file, but for lines for the terminal. The file is named before
+    the first of these, so that input refused before any work is answered by its error alone."""
     global _output, _console
     log.parent.mkdir(parents=True, exist_ok=True)
     _flush()
@@ -145,7 +145,7 @@ def progress(name: str, total: int, unit: str) -> Iterator[Progress]:
 
     # Called in a synchronous task it returns the id itself.
     artifact = cast(UUID, create_progress_artifact(0.0, key=f"{name}-progress", description=f"{name}: {total} {unit}"))
-    share = bars.TextColumn(_SHARE, table_column=Column())  # Its own column would not wrap where a terminal is narrow.
+    share = bars.TextColumn(_SHARE, table_column=Column())  # The default does not wrap in a narrow terminal.
     columns = ("{task.description}", bars.BarColumn(20), share, bars.TimeElapsedColumn(), _LeftColumn())
     to = console()
     with bars.Progress(
