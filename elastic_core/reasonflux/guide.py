@@ -65,7 +65,7 @@ class Guide:
         self.tokenizer = copy.deepcopy(tokenizer)
         self.markers = markers
         self._library, self._script, self._joined = library, script, joined
-        self._retrieved = lru_cache(maxsize=65_536)(lambda query: retriever.retrieve([query])[0][0].template)
+        self._retrieved = lru_cache(maxsize=65_536)(lambda query: retriever.retrieve(query)[0].template)
         self._turn = lru_cache(maxsize=None)(self._encoded_turn)
 
     @cached_property
