@@ -29,7 +29,7 @@ class Markers(Marks):
     Attributes:
         final_answer_before, final_answer_after, wait: of FINAL_ANSWER_BEFORE, FINAL_ANSWER_AFTER and WAIT.
         template_opens_thinking: whether the chat template's generation prompt already holds think-start.
-        family: whose marks these are; "" of a model that has none.
+        family: name of the family with these marks; "" of a model that has none.
         parser: vLLM's reasoning parser for them, if there is one.
         template: default settings of the chat template, by name.
     """
@@ -105,7 +105,7 @@ def load_markers(model: str | Path, thinks: bool = True) -> tuple[Any, Markers]:
 
 
 def load_tokenizer(model: str | Path) -> Any:
-    """The tokenizer of a checkpoint directory or hub name; OSError when there is no such checkpoint."""
+    """The tokenizer of a checkpoint directory or hub name; OSError when there is none of that name."""
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     tokenizer = AutoTokenizer.from_pretrained(str(model))

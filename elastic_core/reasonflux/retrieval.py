@@ -182,7 +182,7 @@ def _by_place(library: Mapping[str, Template]) -> dict[str, dict[str, list[Templ
 
 def _normalized(vectors: Vectors) -> NDArray[np.float64]:
     """Rows of length 1; a row of zeros, a text without a known word, stays zero."""
-    # In 64 bits, whose sums are right in more decimals than are kept.
+    # In 64 bits: sums are then right in more decimals than are kept.
     wide = vectors.astype(np.float64)
     lengths = np.linalg.norm(wide, axis=1, keepdims=True)
     return wide / np.where(lengths == 0, 1, lengths)

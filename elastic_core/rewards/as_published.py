@@ -173,7 +173,7 @@ def _numbers(number: Callable[[str], N], texts: Iterable[str]) -> tuple[N, ...]:
 
 
 def _same_lines(given: str, expected: str) -> bool:
-    """Codeforces': equal texts. Else what is printed is read by the character, by a slip: as numbers, one for each
+    """Codeforces': equal texts. Else the output is read by the character, by a slip: as numbers, one for each
     line, and as sets, one for each token, where order and repetition do not count."""
     if given.strip() == expected.strip():
         return True
@@ -213,7 +213,7 @@ def _close(given: float, expected: float) -> bool:
 
 
 def _equal(given: Any, expected: Any) -> bool:
-    """Equal as Python has it, but a tuple may replace the outermost list: True is 1, and tuples within are no lists."""
+    """Equal as Python has it, but a tuple may replace the outermost list: True is 1, and a tuple within is not a list."""
     return _same_value(_listed(given), expected)
 
 

@@ -7,7 +7,7 @@
   (`verl/trainer/ppo/brpo.py` of sail-sg/AnytimeReasoner). Differences: a cut writes think-end and nothing else; and a
   thought that ended early is answered as often as a cut is, theirs once more for every later cut.
 - REO-RL in small (Gao et al. 2025, "How far are we from optimal reasoning efficiency?", arXiv 2506.07104): the same
-  cuts, at budgets that grow exponentially, with one reward for the whole thought. Our choices, which its abstract
+  cuts, at budgets that grow exponentially, with one reward for all of the thought. Our choices, which its abstract
   leaves open: the weights (`shares`, "width"), GRPO's advantage for the thought, and anytime training's for answers.
 """
 
@@ -39,7 +39,7 @@ Divisor = Literal["group", "batch", "none"]
 
 @dataclass(frozen=True)
 class Credit:
-    """What a segment of a thought that is cut is rewarded for, and compared with; see `cut_advantages`."""
+    """Reward and baseline of a segment of a thought that is cut; see `cut_advantages`."""
 
     of: Literal["segment", "whole"]
     own_baseline: bool
