@@ -2,8 +2,8 @@
 
 An amount of something begins, operations change it, a question asks for it (word_problems.toml): `easy` has 2 or 3
 operations; `hard` 4 to 6, and one or two sentences with numbers that do not matter. Amounts stay within 1..40. The
-thought to imitate goes from sentence to sentence, so that a thought cut anywhere says how far it came; most are longer than
-they need be (`WORDY`). Every problem belongs to exactly one split, by a checksum of its question.
+thought to imitate goes from sentence to sentence, so that a thought cut anywhere says how far it came; most are longer
+than they need be (`WORDY`). Every problem belongs to exactly one split, by a checksum of its question.
 """
 
 import random

@@ -143,7 +143,8 @@ class Retriever:
             for templates in inside.values():
                 similar = [(next(of_templates), template) for template in templates]
                 sections.append((next(of_sections), max(own for own, _ in similar), similar))
-            chapters.append((next(of_chapters), max(own for own, *_ in sections), max(s[1] for s in sections), sections))
+            best = (max(above for above, *_ in sections), max(own for _, own, _ in sections))
+            chapters.append((next(of_chapters), *best, sections))
         # `max` and `sorted` take the first of equals, and names are sorted.
         *_, sections = max(chapters, key=lambda chapter: chapter[:3])
         nearest = sorted(sections, key=lambda section: section[:2], reverse=True)[:NUM_SECTIONS]

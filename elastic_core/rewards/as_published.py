@@ -213,7 +213,7 @@ def _close(given: float, expected: float) -> bool:
 
 
 def _equal(given: Any, expected: Any) -> bool:
-    """Equal as Python has it, but a tuple may replace the outermost list: True is 1, and a tuple within is not a list."""
+    """Equal as Python has it, but a tuple may replace the outermost list: True is 1, and a tuple within is no list."""
     return _same_value(_listed(given), expected)
 
 

@@ -103,9 +103,7 @@ def test_it_finds_what_a_plain_search_finds(names: dict[str, Template], query: Q
 
 
 @given(libraries, queries, st.randoms(use_true_random=False))
-def test_the_order_of_a_library_changes_nothing(
-    names: dict[str, Template], query: Query, rng: random.Random
-) -> None:
+def test_the_order_of_a_library_changes_nothing(names: dict[str, Template], query: Query, rng: random.Random) -> None:
     shuffled = list(names.items())
     rng.shuffle(shuffled)
     assert Retriever(dict(shuffled), Hashed()).retrieve(query, 9) == Retriever(names, Hashed()).retrieve(query, 9)
