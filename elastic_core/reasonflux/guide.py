@@ -2,8 +2,8 @@
 
 Navigator and solver share one conversation. A request is a user turn through the model's chat template, with its
 thought closed, so that the reply is the answer alone. Replies are never encoded again, except for a navigator with
-another tokenizer than the solver's (`Interpreter`). They are read leniently, as JSON or "name: value" lines, and nothing
-raises.
+another tokenizer than the solver's (`Interpreter`). They are read leniently, as JSON or "name: value" lines, and
+nothing raises.
 """
 
 from __future__ import annotations
