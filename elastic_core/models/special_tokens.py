@@ -51,9 +51,9 @@ def resolve_markers(
     and chat template show. The tokenizer's chat template gets the family's settings as defaults.
 
     Raises:
-        ValueError: when no family's marks are found, one is not in the vocabulary or begins end-of-text, the chat
-            template leaves no thought, there is no end-of-text token or chat template, or the tokenizer does not give
-            back the text it encoded.
+        ValueError: when no family's marks are found, or one is not in the vocabulary or begins end-of-text. When the
+            chat template is missing or leaves no thought, end-of-text is missing, or the tokenizer does not give back
+            the text it encoded.
     """
     # transformers 5.9 and 5.10 load a Llama's tokenizer.json as SentencePiece if tokenizer_class is LlamaTokenizerFast.
     # R1-Distill-Llama's is byte-level: spaces and newlines are gone before the model sees them.

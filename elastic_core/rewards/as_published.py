@@ -61,8 +61,8 @@ of a function, so that `global` finds nothing, and the streams are texts, withou
 def grade_as_published(kind: str, benchmark: str, thinking: str, solution: str | None, truth: str) -> float:
     """Score in {0.0, 1.0} that the authors' program gives to a response, by its rules.
 
-    `kind` is one of `elastic_core.rewards.KINDS`, `benchmark` a name of the registry (programs of others are graded as
-    LiveCodeBench's), `thinking` and `solution` are those of `ResponseText` (solution None where none was begun), and
+    `kind` is one of `elastic_core.rewards.KINDS`. `benchmark` is a name of the registry (other programs are graded as
+    LiveCodeBench's). `thinking` and `solution` are those of `ResponseText` (solution None where none was begun), and
     `truth` is encoded as in `elastic_core.rewards.truth`. Safe to call from any thread.
 
     Raises ValueError on a kind that they do not grade, such as choices, and as `elastic_core.rewards.grade` does.

@@ -86,8 +86,8 @@ def shares(weighting: Weighting | Sequence[float], cuts: Sequence[int]) -> tuple
     """The weight p_j of each cut; their sum is 1.
 
     "uniform" and "linear" (p_j proportional to t_j) are AnytimeReasoner's. "log-uniform" makes the sum of p_j score_j
-    the mean of accuracy over log t between the first cut and the last, "width" the mean over t from 0 to the last,
-    where each cut stands for the budgets up to it. ValueError for a list without a weight for each cut.
+    the mean of accuracy over log t between the first cut and the last. "width" makes it the mean over t from 0 to the
+    last, where each cut stands for the budgets up to it. ValueError for a list without a weight for each cut.
     """
     if not isinstance(weighting, str):
         given = [float(weight) for weight in weighting]
