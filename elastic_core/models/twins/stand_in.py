@@ -34,7 +34,7 @@ _DOCUMENTS: dict[Any, Any] = {
 
 def write_stand_in(entry: Dataset, directory: Path) -> None:
     """Write stand-in rows of a data set below `directory`. Raises UserError when its rows' format is not known here."""
-    clean = getattr(entry.map, "clean", entry.map)
+    clean: Any = getattr(entry.map, "clean", entry.map)
     form = _ROWS.get(f"{clean.__module__.rpartition('.')[2]}.{clean.__name__}")
     if form is None:
         raise UserError(
