@@ -1,4 +1,4 @@
-r"""A user's data set: a CSV, TSV, JSON, JSONL or parquet file whose columns they name.
+r"""A user's data set: a CSV, TSV, JSON, JSONL or parquet file, with its columns named by the user.
 
 Its answers may be in GSM8K's form, a rationale and in its last line `#### N`. The rationale may hold calculator marks,
 `2+2=<<2+2=4>>4`, which a person would not write.
@@ -163,7 +163,7 @@ def ungraded(clean: Iterable[pl.DataFrame]) -> list[tuple[int, str]]:
 
 def add(dataset: UserDataset, directory: Path) -> UserDataset:
     """Copy the file, called by its content, and record the data set below `directory`, in place of one of the same
-    name; returns what was recorded. UserError when the file changed since it was described."""
+    name; returns the record. UserError when the file changed since it was described."""
     origin = Path(dataset.file)
     copy = Path("files", dataset.sha256[:12], origin.name)
     if not (directory / copy).exists():

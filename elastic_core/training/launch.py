@@ -137,7 +137,7 @@ def submit(
 
 
 def private_variables() -> dict[str, str]:
-    """The `private` of `submit`, read in a job's first process: Ray hands it over in the user's own environment."""
+    """The `private` of `submit`, read in a job's first process: Ray hands it over in that process's environment."""
     job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}"))
     return dict(json.loads(job.get("metadata", {}).get(PRIVATE, "{}")))
 

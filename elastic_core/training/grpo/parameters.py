@@ -356,14 +356,14 @@ class GrpoParameters(BaseModel):
 
     @property
     def credited(self) -> Credit:
-        """What a segment of a thought that is cut is rewarded for, given or by default."""
+        """Credit of a segment of a thought that is cut, given or by default."""
         default = CREDITS[self.algorithm]
         own_baseline = default.own_baseline if self.own_baseline is None else self.own_baseline
         return Credit(self.credit or default.of, own_baseline, self.divisor)
 
     @property
     def divisor(self) -> Divisor:
-        """What advantages are divided by, given or by default."""
+        """Divisor of advantages, given or by default."""
         return self.norm_adv_by_std or (CREDITS[self.algorithm].divisor if self.cuts_thoughts else "group")
 
     @property
