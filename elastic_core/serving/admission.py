@@ -15,10 +15,10 @@ from prometheus_client import Counter, Gauge, Histogram
 from elastic_core.engines.latency import measure_steps
 from elastic_core.engines.vllm import drawn
 from elastic_core.errors import UserError
-from elastic_core.serving.frontier import Point
 from elastic_core.serving.load import Controller, Goal
 from elastic_core.serving.requests import Plan
 from elastic_core.serving.tally import Tally
+from elastic_core.statistics.frontier import Point
 from elastic_core.strategies.base import Completion, Generate
 
 _PROMPT_TOKENS, _PROMPTS = 32, 8  # Of the requests that the engine is timed with.

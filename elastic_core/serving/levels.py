@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from elastic_core.budget import Budget
 from elastic_core.errors import UserError
-from elastic_core.serving.frontier import Point
+from elastic_core.statistics.frontier import Point
 from elastic_core.stop_rule import StopRule
 from elastic_core.system.files import write_text
 from elastic_core.system.fingerprint import model_fingerprint

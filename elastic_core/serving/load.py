@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as validated
 
 from elastic_core.engines.latency import Steps
-from elastic_core.serving.frontier import Allocation, Point, allocate, frontier
+from elastic_core.statistics.frontier import Allocation, Point, allocate, frontier
 
 FEWEST = 3  # Budgets that a server needs to choose from.
 LATE = 0.05  # Share of responses that may take longer than the goal.

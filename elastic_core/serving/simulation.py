@@ -17,8 +17,8 @@ import numpy as np
 import polars as pl
 
 from elastic_core.engines.latency import Steps
-from elastic_core.serving.frontier import Point
 from elastic_core.serving.load import Controller, Goal, Ticket
+from elastic_core.statistics.frontier import Point
 from elastic_core.strategies import SERVED
 
 COLUMNS = (

@@ -191,13 +191,15 @@ def _probes(rows: pl.DataFrame, shape: tuple[int, int], number_of: dict[str | No
 @dataclass(frozen=True)
 class Folded:
     """The end of each sample under a rule: its column of `Thoughts.scores`; the number of probes that are not the
-    response; the reason, as the place in `Stop`, -1 where the thought or its limit ended; and the `WORK` of those
-    probes, shape (samples, 4)."""
+    response; the reason, as the place in `Stop`, -1 where the thought or its limit ended; the `WORK` of those probes,
+    shape (samples, 4); the score, shape (samples,); and the `WORK` of all, probes included, shape (samples, 4)."""
 
     column: np.ndarray
     num_probes: np.ndarray
     reason: np.ndarray
     probing: np.ndarray
+    scores: np.ndarray
+    work: np.ndarray
 
 
 def fold(thoughts: Thoughts, rule: StopRule, rho: float | None = None, limit: int | None = None) -> Folded:
@@ -252,30 +254,19 @@ def fold(thoughts: Thoughts, rule: StopRule, rho: float | None = None, limit: in
         probing += np.where(paid[:, None], work, 0)
         num_probes += paid
         thinks, previous = thinks & ~stops, rung
-    return Folded(column, num_probes, reason, probing)
-
-
-def stopped_scores(thoughts: Thoughts, folded: Folded) -> np.ndarray:
-    """Scores by sample, shape (samples,)."""
-    return thoughts.scores[np.arange(thoughts.num_samples), folded.column]
-
-
-def stopped_work(thoughts: Thoughts, folded: Folded) -> np.ndarray:
-    """`WORK` by sample, shape (samples, 4), probes included."""
-    found: np.ndarray = thoughts.work[np.arange(thoughts.num_samples), folded.column] + folded.probing
-    return found
+    end = np.arange(count), column
+    return Folded(column, num_probes, reason, probing, thoughts.scores[end], thoughts.work[end] + probing)
 
 
 def stopped_rows(thoughts: Thoughts, rule: StopRule) -> pl.DataFrame:
     """Rows of the cell that a rule makes of the samples: their columns, strategy, think_budget (null: without a limit),
     score and `WORK`."""
     folded = fold(thoughts, rule)
-    work = stopped_work(thoughts, folded)
     return thoughts.samples.with_columns(
         strategy=pl.lit(str(rule)),
         think_budget=pl.lit(None, pl.Int32),
-        score=stopped_scores(thoughts, folded),
-        **{name: pl.Series(work[:, number]).cast(pl.Int64) for number, name in enumerate(WORK)},
+        score=folded.scores,
+        **{name: pl.Series(folded.work[:, number]).cast(pl.Int64) for number, name in enumerate(WORK)},
     )
 
 

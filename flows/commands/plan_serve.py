@@ -21,9 +21,9 @@ from elastic_core.engines.endpoint import EndpointParameters
 from elastic_core.engines.http import http_pool
 from elastic_core.engines.latency import Steps
 from elastic_core.errors import UserError
-from elastic_core.serving.frontier import frontier
 from elastic_core.serving.load import LATE, Goal
 from elastic_core.serving.simulation import COLUMNS, Machine, Replay, arrivals, simulate
+from elastic_core.statistics.frontier import frontier
 from elastic_core.sweep.cost import Throughput, throughput_file
 from flows.commands.budgets import rows_of_model
 from flows.commands.options import POSITIVE, table_of_last_run, table_options

@@ -28,10 +28,10 @@ from tqdm import tqdm
 from elastic_core.miniature.problems import generate
 from elastic_core.rewards import grade
 from elastic_core.rewards.truth import THINK_END
-from elastic_core.serving.frontier import Point, allocate, frontier
 from elastic_core.serving.levels import EFFORTS, LEVELS, Levels, read_levels
 from elastic_core.serving.load import Controller, Goal
 from elastic_core.serving.simulation import Machine, Replay, arrivals, simulate
+from elastic_core.statistics.frontier import Point, allocate, frontier
 from elastic_core.statistics.intervals import mean_interval
 from flows.commands.plan_serve import machine_by_hand, machine_of_server, read_replay
 from tests.bench import results

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.engines.latency import Steps
-from elastic_core.serving.frontier import Point, allocate, frontier
 from elastic_core.serving.load import LATE, Controller, Goal, Ticket, Turns
 from elastic_core.serving.simulation import Machine, Replay, arrivals, simulate
+from elastic_core.statistics.frontier import Point, allocate, frontier
 
 THINK = [0, 64, 128, 192]
 POINTS = [
