@@ -225,21 +225,6 @@ def test_a_curve_is_read_over_problems_measured_in_every_cell() -> None:
     assert not read_curve(apart).spans
 
 
-def test_intervals_of_30_problems_cover_the_truth() -> None:
-    rng = np.random.default_rng(0)
-    # The area is that of the mean curve, so that 100,000 problems need no bootstrap.
-    many = (learners(rng, 100_000, gain=1.0), learners(rng, 100_000))
-    truth = area_difference(*(curve(of.scores.mean(axis=0)[None], of.tokens.mean(axis=0)[None]) for of in many)).mean
-    found = [area_difference(learners(rng, 30, gain=1.0), learners(rng, 30)) for _ in range(100)]
-    assert np.mean([estimate.low <= truth <= estimate.high for estimate in found]) >= 0.90
-
-
-def test_slopes_of_30_problems_cover_the_truth() -> None:
-    line = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
-    laws = [fitted(solved(line, 30, 8, seed)) for seed in range(100)]
-    assert np.mean([law is not None and law.slope.low <= 0.1 <= law.slope.high for law in laws]) >= 0.90
-
-
 def test_the_bootstrap_of_a_mean_is_as_wide_as_its_standard_error() -> None:
     values = np.random.default_rng(0).normal(0, 1, (400, 1))
     estimate = bootstrap(values, lambda means: means[:, 0], np.array([[-1.0], [1.0]]), 400, 400)

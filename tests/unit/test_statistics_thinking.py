@@ -5,7 +5,6 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from polars.testing import assert_frame_equal
 
 from elastic_core.statistics.responses import thinking_spent
 
@@ -135,9 +134,3 @@ def test_better_scores_never_solve_later(scores: dict[str, dict[int | None, list
     rows = ladder(scores)
     better = thinking_spent(rows.with_columns(score=(pl.col("score") + 0.25).clip(0, 1)))
     assert (better["solved_within"] >= thinking_spent(rows)["solved_within"]).all()
-
-
-@given(tables)
-def test_the_order_of_rows_does_not_matter(scores: dict[str, dict[int | None, list[float]]]) -> None:
-    rows = ladder(scores)
-    assert_frame_equal(thinking_spent(rows), thinking_spent(rows.sample(fraction=1, shuffle=True, seed=1)))
