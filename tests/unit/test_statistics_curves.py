@@ -19,6 +19,7 @@ from elastic_core.statistics.curves import (
     read_curve,
 )
 from elastic_core.statistics.estimates import bootstrap
+from tests.tables import frame
 
 TOKENS = 2.0 ** np.arange(5, 11)
 
@@ -32,18 +33,13 @@ def curve(scores: np.ndarray, tokens: np.ndarray = TOKENS) -> Curve:
 
 def rows(scores: np.ndarray, tokens: np.ndarray, budgets: Sequence[int] = (1, 2, 4, 8, 16, 32)) -> pl.DataFrame:
     """One sample per problem and cell, both of shape (problems, cells)."""
-    cells = [
+    return frame(
         {
-            "problem": f"{problem:03}",
-            "think_budget": budgets[cell],
-            "solution_budget": None,
-            "think_tokens": int(tokens[problem, cell]),
-            "solution_tokens": 2,
-            "score": float(scores[problem, cell]),
+            "problem": f"{problem:03}", "think_budget": budgets[cell], "solution_budget": None, "solution_tokens": 2,
+            "think_tokens": int(tokens[problem, cell]), "score": float(scores[problem, cell]),
         }
         for problem, cell in np.ndindex(scores.shape)
-    ]
-    return pl.DataFrame(cells)
+    )  # fmt: skip
 
 
 def learners(rng: np.random.Generator, problems: int, gain: float = 0.0) -> Curve:
