@@ -1,9 +1,9 @@
 """Less thought instead of a queue: under load, new requests get budgets that keep the server's goal.
 
 The state is one number, the tokens that a response may take on average; its price is the slope of the measured frontier
-there. docs/load.md has the steps by which it follows from the load, with the names
-g, v and trim. What is given counts as waiting from that moment, so the budgets that follow do not swing. Pace and trim
-are slow, and v is left only for one that is clearly better.
+there. docs/load.md has the steps by which it follows from the load, with the names g, v and trim. A budget counts as
+waiting from the moment it is given, so the budgets that follow do not swing. Pace and trim are slow, and v is left only
+for one that is clearly better.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from elastic_core.statistics.frontier import Allocation, Point, allocate, fronti
 
 FEWEST = 3  # Budgets that a server needs to choose from.
 LATE = 0.05  # Share of responses that may take longer than the goal.
-_AIM = 0.02  # Of which so many are to: more right answers come in time than with as many as may be.
+_AIM = 0.02  # Share that the trim aims at: more right answers come in time than with `LATE`.
 _TRIM = 0.005  # Relative change of the trim by a late response.
 _BOUNDS = 0.25, 4.0  # Of the trim.
-_PACE = 0.02  # How far a response of the longest length moves what is known of the engine's speed.
+_PACE = 0.02  # How far a response of the longest length moves the pace of the engine.
 _BETTER = 0.01  # In accuracy; for less v stays.
 _WINDOW = 1.0  # Over which arrivals are counted, in goals of latency.
-_WINDOW_WITHOUT = 5.0  # In seconds, where there is no such goal.
+_WINDOW_WITHOUT = 5.0  # In seconds, without a goal of latency.
 _QUICK = 0.1  # Of the window, over which a rise is seen soon:
 _CHANCE = 3.0  # where it is by more standard deviations than chance makes,
-_BUSY = 0.75  # and so much of what the engine draws in time at the largest budget runs.
+_BUSY = 0.75  # and this share of the responses that are in time at the largest budget runs.
 _SEEN = 0.2  # Of the window, at least, so that two requests that come first and together are not many a second.
 
 
 @validated(frozen=True, config=ConfigDict(extra="forbid"))
 class Goal:
-    """What a server keeps under load: `latency`, the 95th percentile of a response's seconds, or `tokens_per_second`
+    """The goal of a server under load: `latency`, the 95th percentile of a response's seconds, or `tokens_per_second`
     that all responses together may draw, or both. `points` are the budgets that it may give, the first is the floor."""
 
     points: Annotated[tuple[Point, ...], Field(min_length=1)]
@@ -147,7 +147,7 @@ class Controller:
 
     Args:
         steps: of its engine.
-        most_running: responses that the engine draws at once.
+        most_running: responses that the engine runs in parallel.
     """
 
     def __init__(self, goal: Goal, steps: Steps, most_running: int) -> None:
@@ -173,7 +173,7 @@ class Controller:
         """Enter a request for `choices` responses, at `now` seconds of a clock that does not go back."""
         latency, turns = self.goal.latency, self.turns
         if not turns.running and latency and now - self._left > latency:
-            self.trim = 1.0  # What was seen was of a load that is over.
+            self.trim = 1.0  # It was learnt from an earlier load.
         self._go_on(now)
         self._arrivals.add(now, choices)
         self._lately.add(now, choices)
@@ -226,7 +226,7 @@ class Controller:
         if ticket.turn != self.turns.turn:
             return  # Others went before it.
         late = seconds > self.goal.latency
-        # What the trim cannot change says nothing of it.
+        # Where the trim changes nothing, nothing is learnt of it.
         if self.allocation.price if not late else self.allocation.tokens > self.frontier[0].tokens:
             low, high = _BOUNDS
             change = -_TRIM if late else _TRIM * _AIM / (1 - _AIM)
@@ -283,7 +283,7 @@ class Controller:
         """Allocation with the budgets up to that of `place`."""
         longest, vertices = self._frontiers[place]
         if self.goal.tokens_per_second is not None:
-            # What responses take beside what their budgets took when they were measured.
+            # Tokens of responses over those of their budgets as measured.
             drawn, given = self._drawn.value(self._drawn.at), self._given.value(self._given.at)
             rate *= drawn / given if drawn and given else 1.0
         return allocate(vertices, self.tokens(longest, rate, self.trim, self.turns.waiting))

@@ -1,6 +1,6 @@
 """A server under load, without the server: discrete events, with the lengths and scores of responses that a table has.
 
-All responses that are drawn at once go on at the same pace, which `Steps` gives for their number; the prompt of a new
+All responses that run go on at the same pace, which `Steps` gives for their number; the prompt of a new
 one holds up all others. Requests wait in their turns for one of the engine's places.
 """
 

@@ -4,15 +4,15 @@ Candidates are fixed before the table is seen: a server's budgets, and stop rule
 chains from the one that thinks longest down. A chain is tested up to its first failure (fixed sequence: Maurer, Hothorn
 and Lehmacher 1995), every chain of every model and benchmark at an equal share of the level (Bonferroni); together a
 closed procedure (Bretz, Maurer, Brannath and Posch 2009). Any of the promises is false with a chance of at most the
-level, however one picks among them and however often one looks while problems or samples are added, for problems
+level, however one picks among them, and however often one looks while problems or samples are added. Problems are
 exchangeable with those of the benchmark. With several training seeds it is a promise of the recipe (Student's t of the
 seeds' means, as in `with_seeds`), with one seed of that training alone.
 
 Each test of a mean loss is by betting (Waudby-Smith and Ramdas 2023), which needs no normal distribution. A bettor at
-fair odds against "the mean loss is the margin or more" reaches the capital 1/p with a chance of at most p if that is
-true (Ville's inequality), at any number of problems, if their order does not depend on losses. What differs from the
-paper: bettors who each see only the first 1, 2, 4 … samples of a problem share the capital, so that one may look at any
-number of samples as well.
+fair odds bets against "the mean loss is the margin or more". If that is true, the capital 1/p is reached with a chance
+of at most p (Ville's inequality), at any number of problems, if their order does not depend on losses. What differs:
+bettors who each see only the first 1, 2, 4 … samples of a problem share the capital, so that one may look at any number
+of samples as well.
 """
 
 from __future__ import annotations
@@ -169,8 +169,8 @@ def largest_capital(
             in an order of the problems that does not depend on the losses.
         margins: in (0, 1), shape (margins,).
         chance: that the bets aim at: 1 over the capital that they are to reach.
-        weights: what each problem counts, in (0, 1], shape (problems,): its part of the largest group, where what is
-            given are means of groups of problems. None where all count the same.
+        weights: of each problem, in (0, 1], shape (problems,): its part of the largest group, where losses are means
+            of groups of problems. None where all weigh the same.
 
     Returns:
         Logarithms of the capital, 0 or more, shape (…, margins).

@@ -22,8 +22,8 @@ class Point:
 
 
 class Allocation(NamedTuple):
-    """Responses get `upper` with the chance `share`, else `lower`. `price` is what a further token a response would
-    buy, in accuracy; 0 where none would buy anything."""
+    """Responses get `upper` with the chance `share`, else `lower`. `price` is the accuracy that one more token per
+    response would buy; 0 where none would."""
 
     lower: Point
     upper: Point
@@ -63,7 +63,7 @@ def frontier(points: Sequence[Point]) -> tuple[Point, ...]:
 
 
 def allocate(vertices: Sequence[Point], tokens: float) -> Allocation:
-    """How at most so many tokens a response are spent best; the cheapest vertex where even that is too much."""
+    """The best use of at most `tokens` per response on average; the cheapest vertex where that is too much."""
     first, last = vertices[0], vertices[-1]
     if tokens >= last.tokens or first is last:
         return Allocation(last, last, 1.0, 0.0)

@@ -74,7 +74,7 @@ def outcomes(
 
     Columns in schema `OUTCOMES`, cheapest first: `budget` is null of rules and without a budget; `probes` is the mean
     number of those that are not the response; `stopped` the share of samples that a rule ended, and shares by reason.
-    With `latency`, the seconds of work, `seconds` of a response whose thought waits for its probes, and
+    With `latency`, the seconds of work, `seconds` of a response that waits for its probes, and
     `seconds_beside` where it goes on during them; then `wasted` tokens are sampled in vain on average.
     """
     scored, fixed = fixed_scores(thoughts), fixed_costs(thoughts, model)

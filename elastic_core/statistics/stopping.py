@@ -36,7 +36,7 @@ class NotComparable(ValueError):
 
 @dataclass(frozen=True)
 class Probes:
-    """What is drawn when a thought is probed, by sample and rung, shape (samples, rungs): the answer as a number, -1
+    """Probes of thoughts, by sample and rung, shape (samples, rungs): the answer as a number, -1
     where there is none; the geometric mean probability of its tokens, nan where it is not known; and its `WORK`, with
     that of the thought which goes on, shape (samples, rungs, 4)."""
 
@@ -47,7 +47,7 @@ class Probes:
 
 @dataclass(frozen=True)
 class Thoughts:
-    """The samples of a model, each one thought whose answer is known at every rung and without a limit.
+    """The samples of a model, each one thought with its answer at every rung and without a limit.
 
     Attributes:
         rungs: thinking budgets in tokens, ascending, shape (rungs,).
@@ -92,7 +92,7 @@ class Thoughts:
 
 def read_thoughts(rows: pl.DataFrame) -> Thoughts:
     """The thoughts of one model, from rows of a trajectory table with `COLUMNS`, at the largest solution budget of
-    `separate`; samples that lack a rung are left out. NotComparable where there are no two rungs, nothing without a
+    `separate`; samples that lack a rung are left out. NotComparable with fewer than two rungs, nothing without a
     limit, or the rows of a sample are not one thought."""
     key = [*_SAMPLE, "sample", *seed_keys(rows)]
     limited = rows.filter(pl.col("think_budget").is_not_null())
@@ -203,14 +203,14 @@ class Folded:
 
 
 def fold(thoughts: Thoughts, rule: StopRule, rho: float | None = None, limit: int | None = None) -> Folded:
-    """What a rule does with every sample: `StopRule.stops`, for all samples at once.
+    """End every sample by a rule: `StopRule.stops`, for all samples together.
 
     Args:
-        rho: what a probe costs instead of its work: this share of the tokens from the rung before.
+        rho: the cost of a probe instead of its work: this share of the tokens from the rung before.
         limit: the thinking budget, a rung; None: thoughts that the rule does not stop end by themselves.
 
     Raises:
-        NotComparable: where the table lacks a rung of the rule, or what its probes need.
+        NotComparable: where the table lacks a rung of the rule, or rows for its probes.
     """
     wanted = set(rule.rungs(limit if limit is not None else int(thoughts.rungs[-1]) + 1))
     if missing := sorted(wanted - set(thoughts.rungs.tolist())):

@@ -30,7 +30,7 @@ from flows.commands.options import POSITIVE, address_options, budget_option, cha
 from flows.runtime.models import choose_model
 from flows.runtime.settings import SweepSettings
 
-KEY_VARIABLE = "VLLM_API_KEY"  # vLLM's own: the key that clients have to give.
+KEY_VARIABLE = "VLLM_API_KEY"  # vLLM's: the key that clients have to give.
 
 
 class Command(NamedTuple):
