@@ -97,7 +97,7 @@ def ask(
 
     The thought is dimmed, cuts are marked, forced text is in ⟦brackets⟧; tokens are counted at the end.
     """
-    # vLLM's own messages would stand in the response; read when it is imported.
+    # vLLM's messages would stand in the response; read when it is imported.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     if not question.strip():
         raise UserError("there is no question; write one in quotes")

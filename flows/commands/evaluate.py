@@ -51,7 +51,7 @@ def evaluate(
 
     The benchmark is fetched on the way. MODEL is a checkpoint directory, OWNER/NAME on the hub, or a server's address:
     http://host:8000/v1#MODEL, or openai+https://HOST/v1#MODEL for a chat API. The same command after a crash finishes
-    what is missing.
+    the rest.
     """
     changes = settings_of(model, gpus=count_gpus() if gpus is None else gpus, **given)
     if mirror is not None:

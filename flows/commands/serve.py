@@ -30,7 +30,7 @@ from flows.commands.options import POSITIVE, address_options, budget_option, fam
 from flows.runtime.models import choose_model
 from flows.runtime.settings import SweepSettings
 
-KEY_VARIABLE = "VLLM_API_KEY"  # vLLM's own: the key that clients have to give.
+KEY_VARIABLE = "VLLM_API_KEY"  # vLLM's: the key that clients have to give.
 
 
 class Command(NamedTuple):
@@ -150,13 +150,14 @@ def command(
     levels = levels_beside(directory)
     if levels is None:
         click.echo(no_levels(name, directory))
-    offered = levels.budgets if levels else {}
-    named = levels.offered if levels else {}
+    offered = levels.offered if levels else {}
     goal = None if latency is tokens_per_second is None else _goal(directory, levels, floor, latency, tokens_per_second)
-    config = ServeConfiguration(budget, unmeasured=unmeasured, reasoning_content=reasoning_content, goal=goal, **named)
+    config = ServeConfiguration(
+        budget, unmeasured=unmeasured, reasoning_content=reasoning_content, goal=goal, **offered
+    )
     # Budgets that no request could have, as a prompt takes a token at least.
     context = parameters.context(str(directory))
-    of_levels = {f"{directory / LEVELS}: its level {effort}": given for effort, given in offered.items()}
+    of_levels = {f"{directory / LEVELS}: its level {effort}": given for effort, given in config.levels.items()}
     for what, given in {"--budget": budget, **of_levels}.items():
         if context and given and given.limited + 1 >= context:
             raise UserError(

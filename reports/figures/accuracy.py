@@ -12,7 +12,8 @@ import polars as pl
 
 from elastic_core.budget import Budget
 from elastic_core.statistics.estimates import by_seed
-from elastic_core.statistics.stop_frontier import BUDGETED, ORACLE, best_rules, hull
+from elastic_core.statistics.frontier import hull
+from elastic_core.statistics.stop_frontier import BUDGETED, ORACLE, best_rules
 from elastic_core.statistics.which_budget import NonInferiority
 from elastic_core.strategies import BASELINE, FREE, SERVED
 from elastic_core.trajectory import BUDGET, CELL
@@ -164,7 +165,7 @@ def stop_frontier(found: pl.DataFrame, sheet: plot.Sheet, unit: str) -> ReportFi
             axes.plot(limited["cost"], 100 * limited["accuracy"], "o", ms=4, c=colour, label="fixed budgets")
             axes.plot(free["cost"], 100 * free["accuracy"], "*", ms=11, c=colour, label="no budget")
             costs, means = fixed["cost"].to_numpy(), fixed["accuracy"].to_numpy()
-            corners = hull(costs, means)
+            corners = hull(costs.tolist(), means.tolist())
             between = np.linspace(costs[corners[0]], costs[corners[-1]], _POINTS)
             mixed = np.interp(between, costs[corners], means[corners])
             axes.plot(between, 100 * mixed, "--", c=colour, lw=1, label="their mixtures")

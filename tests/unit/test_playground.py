@@ -71,10 +71,6 @@ def test_an_effort_level_is_the_budget_that_was_measured(monkeypatch: pytest.Mon
         choices.read_level("xhigh", ["mine"], found)
     with pytest.raises(UserError, match=r"base .*: elastic plan budgets --from .*json$"):
         choices.read_level("low", ["base"], found)
-    config = tmp_path / "mine" / "config.json"
-    config.write_text(config.read_text() + "\n")
-    with pytest.raises(UserError, match=r"other weights .*: elastic plan budgets"):
-        choices.read_level("low", ["mine"], find_models("embedded", {}, [f"mine={tmp_path / 'mine'}"]))
 
 
 def test_a_problem_that_was_taken_is_graded_as_its_benchmark_is() -> None:
