@@ -1,4 +1,4 @@
-"""Sources, settings and content of a report: built once by `reports.build`, rendered as Markdown and as a page."""
+"""Sources and settings of a report, and its parts: claims, tables, figures, and which budget to set."""
 
 from __future__ import annotations
 
@@ -270,37 +270,6 @@ class Setting:
     reason: str = ""
     instead: str = ""
     unlimited: str = "unlimited thinking"
-
-
-@dataclass(frozen=True)
-class ReportContent:
-    """Everything that a report shows of one trajectory table.
-
-    Attributes:
-        brief: the finding and the setting, in two sentences; `verdict` has the numbers of the first.
-        choices: by benchmark the best cells under a limit of cost, and within a number of points, of the main model.
-        advice: the limits of the advice.
-        summary: a row per cell, in schema `reports.summary.SUMMARY`; `priced` with cost in `unit`, and frontier.
-        anytime: a row per ladder of thinking budgets, of `anytime_accuracy`.
-        headline: the metrics of `reports.summary.headline`.
-    """
-
-    sources: ReportSources
-    directory: Path
-    brief: list[str]
-    settings: list[Setting]
-    unit: str
-    choices: dict[str, list[ReportTable]]
-    verdict: str
-    advice: list[str]
-    coverage: str
-    summary: pl.DataFrame
-    priced: pl.DataFrame
-    anytime: pl.DataFrame
-    headline: dict[str, float]
-    claims: list[Claim]
-    tables: list[ReportTable]
-    figures: list[ReportFigure]
 
 
 def _number(value: Any, sign: bool) -> str:

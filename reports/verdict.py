@@ -68,18 +68,19 @@ def pairs_of(problems: pl.DataFrame) -> list[Pair]:
     return []
 
 
-def brief(problems: pl.DataFrame, settings: Sequence[Setting], responses: Sequence[Readable] = ()) -> list[str]:
-    """The first screen: the finding and the setting, in two sentences without an interval."""
+def brief(
+    problems: pl.DataFrame, pairs: Sequence[Pair], settings: Sequence[Setting], responses: Sequence[Readable] = ()
+) -> list[str]:
+    """The first screen: the finding and the setting, in two sentences without an interval; `pairs` of `pairs_of`."""
     if _unanswered(responses):
         return [
             "Nothing can be read from this comparison: no response holds an answer that the grader can read.",
             "Read some of the responses below before anything else.",
         ]
-    return [_in_words(problems, responses), to_set(settings)]
+    return [_in_words(problems, pairs, responses), to_set(settings)]
 
 
-def _in_words(problems: pl.DataFrame, responses: Sequence[Readable]) -> str:
-    pairs = pairs_of(problems)
+def _in_words(problems: pl.DataFrame, pairs: Sequence[Pair], responses: Sequence[Readable]) -> str:
     if not pairs:
         models = problems["model"].unique().sort()
         if len(models) == 1:
@@ -126,12 +127,14 @@ def _many(pairs: Sequence[Pair]) -> str:
     return f"Of {len(pairs)} models compared with {BASE} under a token budget, {shown}."
 
 
-def verdict(problems: pl.DataFrame, claims: Iterable[Claim], responses: Sequence[Readable] = ()) -> str:
+def verdict(
+    problems: pl.DataFrame, pairs: Sequence[Pair], claims: Iterable[Claim], responses: Sequence[Readable] = ()
+) -> str:
     """The paired differences with intervals and counts, how many expectations hold, and what makes them say little."""
     remarks = unreadable(responses)
     if _unanswered(responses):
         return " ".join(["Nothing can be read from this comparison.", *remarks])
-    return " ".join([_differences(problems), *filter(None, [counted(claims)]), *remarks])
+    return " ".join([_differences(problems, pairs), *filter(None, [counted(claims)]), *remarks])
 
 
 def counted(claims: Iterable[Claim]) -> str:
@@ -146,8 +149,7 @@ def _unanswered(responses: Sequence[Readable]) -> bool:
     return bool(responses) and all(each.num_answered == 0 for each in responses)
 
 
-def _differences(problems: pl.DataFrame) -> str:
-    pairs = pairs_of(problems)
+def _differences(problems: pl.DataFrame, pairs: Sequence[Pair]) -> str:
     if not pairs:
         cells, models = problems.select(CELL).n_unique(), ordered(problems["model"], BASE)
         return f"Nothing can be compared in the {cells} cells of {', '.join(models)}."

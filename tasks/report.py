@@ -38,7 +38,7 @@ from elastic_core.trajectory import BUDGET, KEY
 from reports.content import ReportParameters, ReportSources, Training
 from reports.figures.training import VALIDATION
 from reports.summary import metric_name
-from reports.tables import codeforces, published
+from reports.tables import codeforces
 from tasks.records.mlflow_tracker import Tracker
 from tasks.records.prefect_artifacts import artifact_key, link_run
 from tasks.records.stage_directory import METRICS, MODEL, PAGE, REPORT, STANDINGS, Stage, worth_retrying
@@ -159,8 +159,7 @@ def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSour
     attempts = rows.filter(pl.col("benchmark") == codeforces.BENCHMARK).select(*KEY, "score").collect()
     rated = _rated(attempts, files, preset.parent)
     if not attempts.is_empty():
-        theirs = published([codeforces.BENCHMARK], [*manifest.models, preset.name])
-        remarks[codeforces.BENCHMARK] = codeforces.section(attempts, rated, theirs)
+        remarks[codeforces.BENCHMARK] = codeforces.remark(attempts, rated)
     return ReportSources(
         rows=rows,
         trainings=trainings,
@@ -183,12 +182,12 @@ def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSour
             **{f"data of {file.parent.name}": read_json(file.parent / MANIFEST) for file in files.values()},
         },
         remarks=remarks,
-        ratings=codeforces.rating_table(rated or []),
+        ratings=codeforces.rating_frame(rated or {}),
         preset=preset.name,
     )
 
 
-def _rated(attempts: pl.DataFrame, files: Mapping[str, Path], runs: Path) -> list[codeforces.RatedCell] | None:
+def _rated(attempts: pl.DataFrame, files: Mapping[str, Path], runs: Path) -> codeforces.Rated | None:
     """The Codeforces cells of a table with their ratings; None where the number of users at each is not known."""
     problems = files.get(codeforces.BENCHMARK)
     if attempts.is_empty() or problems is None:

@@ -22,7 +22,7 @@ from elastic_core.budget import Budget
 from elastic_core.engines.endpoint import is_endpoint
 from elastic_core.system.files import Markdown, escaped, write_text
 from elastic_core.trajectory import BUDGET
-from reports.content import ReportContent, ReportFigure, Setting, Verdict
+from reports.content import ReportFigure, Setting, Verdict
 from reports.page.chart import DRAWING, main_chart
 from reports.page.payload import build_payload, draw_problems
 from reports.summary import is_partial, partial
@@ -33,6 +33,8 @@ from reports.wording import one_line, plain, sampled, texts, with_bounds
 
 if TYPE_CHECKING:
     from jinja2 import Template
+
+    from reports.build import Report
 
 MAX_LINES = 40  # A longer table is left to its CSV file.
 
@@ -45,7 +47,7 @@ _SCRIPTS = (
 _VERDICTS = {Verdict.HOLDS: "right", Verdict.FAILS: "wrong"}  # Of verdicts, on the page; the others are unknown.
 
 
-def write_page(content: ReportContent, path: Path) -> None:
+def write_page(content: Report, path: Path) -> None:
     """Write the report as one HTML file; an earlier one is replaced. Rows are read twice, never wholly in memory."""
     from markdown_it import MarkdownIt
 
@@ -123,7 +125,7 @@ def command(setting: Setting, preset: str, places: Mapping[str, str | list[str]]
     return shlex.join(["elastic", "serve", *of, "--model", place, "--budget", str(setting.budget)])
 
 
-def render_markdown(content: ReportContent) -> str:
+def render_markdown(content: Report) -> str:
     """The report's text, to lie in `content.directory`."""
     figures = [
         (figure.title, figure.caption, figure.png.relative_to(content.directory).as_posix())
@@ -132,7 +134,7 @@ def render_markdown(content: ReportContent) -> str:
     return _markdown(content, figures)
 
 
-def render_artifact(content: ReportContent) -> str:
+def render_artifact(content: Report) -> str:
     """The report's text to be shown by itself, with the main figure in it and no other."""
     return _markdown(content, [(each.title, each.caption, Markdown(as_address(each))) for each in content.figures[:1]])
 
@@ -144,7 +146,7 @@ def as_address(figure: ReportFigure) -> str:
     return f"data:{kind};base64,{base64.b64encode(file.read_bytes()).decode()}"
 
 
-def _markdown(content: ReportContent, figures: list[tuple[str, str, str]]) -> str:
+def _markdown(content: Report, figures: list[tuple[str, str, str]]) -> str:
     text = template("report.md.j2", keep_trailing_newline=True, autoescape=False, finalize=escaped)
     summary = content.summary.with_columns(partial=partial())
     return text.render(

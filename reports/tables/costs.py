@@ -1,4 +1,4 @@
-"""The cost of a response, and the frontier of accuracy and cost, of budgets and of stop rules."""
+"""The cost of a response, and the frontier of accuracy and cost."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import polars as pl
 
 from elastic_core.statistics.cost import TOKENS, CostModel, cell_costs, on_frontier
 from elastic_core.statistics.estimates import without_seed
-from elastic_core.statistics.stop_frontier import BUDGETED, ORACLE, best_rules
 from elastic_core.statistics.which_budget import NonInferiority
 from elastic_core.trajectory import CELL
 from reports.content import ReportParameters, ReportTable
-from reports.tables import CI, COUNTS, PLACE, estimate, readable, table_of
+from reports.tables import CI, PLACE, estimate, readable, table_of
 from reports.wording import budget_text, captioned
 
 TOKENS_PROCESSED, MONEY = "tokens processed", "cost per million responses"
@@ -96,32 +95,3 @@ def frontier(priced: pl.DataFrame, advised: pl.DataFrame, unit: str) -> ReportTa
         trajectories="num_trajectories",
     )
     return table_of("pareto_frontier", frame)
-
-
-def stop_rules(found: pl.DataFrame, unit: str) -> ReportTable | None:
-    """`outcomes` with benchmark and model: fixed budgets, the best rules, and the oracle. None without a rule."""
-    if found.is_empty():
-        return None
-    shown = [
-        pl.concat([part.filter(pl.col("kind").is_in([BUDGETED, ORACLE])), best_rules(part)]).sort("cost")
-        for part in found.partition_by("benchmark", "model", maintain_order=True)
-    ]
-    names = (
-        pl.when(kind=ORACLE)
-        .then(pl.lit("best of each sample"))
-        .otherwise(pl.coalesce("rule", pl.col("budget").cast(pl.String), pl.lit("no budget")))
-    )
-    saved, difference, gain = "saved (%)", "difference from no budget", "gain over the mixture"
-    frame = pl.concat(shown).select(
-        *("benchmark", "model"),
-        names.alias("budget or rule"),
-        (100 * pl.col("accuracy")).alias("accuracy (%)"),
-        **{unit: pl.col("cost")},
-        **estimate(saved, "saved"),
-        **estimate(difference, "difference"),
-        **estimate(gain, "gain"),
-        probes=pl.col("probes"),
-        **{"stopped (%)": 100 * pl.col("stopped")},
-        **COUNTS,
-    )
-    return table_of("stop_rules", frame, saved, difference, gain)
