@@ -29,7 +29,7 @@ from elastic_core.strategies import BASELINE, SERVED
 from elastic_core.sweep.sound import Whole, checked_rows, copies, whole_samples
 from elastic_core.system.files import replacing, write_csv, write_text
 from reports import verdict
-from reports.claims import claims_of_the_text, evaluate_claims, pairs_to_compare
+from reports.claims import evaluate_claims, pairs_to_compare
 from reports.content import Claim, ReportFigure, ReportSources, ReportTable, Verdict
 from reports.figures import Sheet, accuracy, differences, model_colours, strategy_styles, tokens, training
 from reports.page import render_markdown, write_page
@@ -199,11 +199,8 @@ class Report:
         """The sentences and the claims."""
         responses, compared = verdict.readable(requested), verdict.pairs_of(self.problems)
         ratings, expected = self.sources.ratings, self.sources.parameters.expectations
-        claims = [
-            *evaluate_claims(self.rows, self.trainings, expected, self.pairs),
-            *claims_of_the_text(self.rows, ratings, expected, self.pairs),
-        ]
-        self.claims = sorted(map(self._with_note, claims), key=lambda claim: claim.benchmark)
+        claims = evaluate_claims(self.rows, self.pairs, self.trainings, expected, ratings)
+        self.claims = list(map(self._with_note, claims))
         if all(each.num_answered == 0 for each in responses):
             self.claims = [claim._replace(verdict=Verdict.NOT_MEASURED, evidence=_UNREAD) for claim in self.claims]
         self.brief = verdict.brief(self.problems, compared, self.settings, responses)

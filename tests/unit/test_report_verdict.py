@@ -1,6 +1,7 @@
 """The sentence at the top: it says what the paired differences say; and how much of a sweep is there."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import polars as pl
@@ -16,8 +17,10 @@ from elastic_core.sweep.grid import build_cells
 from reports.content import Asked, Claim, Setting, Training, Verdict
 from reports.page import command
 from reports.summary import cell_problems, summarize
-from reports.verdict import brief, coverage, cut_short, more_tokens_hurt, not_told, readable, settings, verdict
+from reports.verdict import Readable, coverage, cut_short, more_tokens_hurt, not_told, pairs_of, readable, settings
+from reports.verdict import brief as brief_of
 from reports.verdict import to_set as to_set_of
+from reports.verdict import verdict as verdict_of
 from tests.unit.test_report_summary import make_rows
 
 
@@ -27,8 +30,14 @@ def scored(ours: float, theirs: float) -> pl.DataFrame:
     return rows.with_columns(score=pl.when(pl.col("model") == "trained").then(ours).otherwise(theirs))
 
 
-def said(rows: pl.DataFrame, claims: list[Claim] | None = None) -> str:
-    return verdict(cell_problems(rows), claims or [])
+def said(rows: pl.DataFrame, claims: Sequence[Claim] = (), responses: Sequence[Readable] = ()) -> str:
+    problems = cell_problems(rows)
+    return verdict_of(problems, pairs_of(problems), claims, responses)
+
+
+def brief(rows: pl.DataFrame, chosen: Sequence[Setting] = (), responses: Sequence[Readable] = ()) -> list[str]:
+    problems = cell_problems(rows)
+    return brief_of(problems, pairs_of(problems), chosen, responses)
 
 
 def test_its_numbers_are_those_of_the_paired_difference() -> None:
@@ -58,10 +67,10 @@ def test_it_says_how_many_seeds_of_training_it_rests_on() -> None:
 def test_another_model_is_held_against_base_by_name_and_without_models_separate_against_vanilla() -> None:
     other = scored(1, 0).with_columns(model=pl.col("model").replace("trained", "E1"))
     assert "E1 over base" in said(other)
-    assert "E1 is, compared with base, more accurate" in brief(cell_problems(other), [])[0]
+    assert "E1 is, compared with base, more accurate" in brief(other)[0]
     alone = make_rows(models=["base"], benchmarks=["hard"], num_problems=10)
     assert "over vanilla truncation of base" in said(alone)
-    assert "instead of cutting the response off" in brief(cell_problems(alone), [])[0]
+    assert "instead of cutting the response off" in brief(alone)[0]
 
 
 def test_of_several_models_the_least_and_the_greatest_difference_are_told() -> None:
@@ -93,7 +102,7 @@ def test_what_was_not_answered_is_counted_by_kind() -> None:
 
 
 def read(rows: pl.DataFrame) -> str:
-    return verdict(cell_problems(rows), [], readable(rows))
+    return said(rows, responses=readable(rows))
 
 
 def test_without_any_answer_nothing_is_compared() -> None:
@@ -110,7 +119,7 @@ def test_one_model_that_never_answers_is_told_beside_the_comparison() -> None:
 
 def test_without_a_closed_thought_no_difference_is_not_called_one() -> None:
     cut = scored(0.5, 0.5).with_columns(think_finish=pl.lit("forced"))
-    assert brief(cell_problems(cut), [], readable(cut))[0].startswith("No difference can be read")
+    assert brief(cut, responses=readable(cut))[0].startswith("No difference can be read")
     assert read(scored(0.5, 0.5)) == said(scored(0.5, 0.5)), "nothing is added where all is well"
 
 
@@ -218,7 +227,7 @@ def test_without_a_record_nothing_is_said() -> None:
 
 
 def first_sentence(rows: pl.DataFrame) -> str:
-    return brief(cell_problems(rows), [], [])[0]
+    return brief(rows)[0]
 
 
 @pytest.mark.parametrize(
@@ -250,7 +259,7 @@ def test_of_many_models_none_is_named_as_the_best() -> None:
 
 def test_without_answers_it_says_that_nothing_can_be_read() -> None:
     rows = scored(0, 0).with_columns(grade_status=pl.lit("no_answer"))
-    sentences = brief(cell_problems(rows), [], readable(rows))
+    sentences = brief(rows, responses=readable(rows))
     assert len(sentences) == 2 and sentences[0].startswith("Nothing can be read")
 
 
@@ -268,7 +277,7 @@ def settings_of(found: pl.DataFrame, rows: pl.DataFrame) -> tuple[list[Setting],
     choices = choose_budgets(found, problems)
     advised = advised_budgets(found, choices)
     chosen = settings(choices, found, advised, summarize(rows), "trained", 0.02, "tokens processed")
-    return chosen, brief(problems, chosen, [])[1]
+    return chosen, brief(rows, chosen)[1]
 
 
 def test_what_to_set_is_the_cheapest_budget_that_a_server_keeps_and_that_is_shown_to_be_near() -> None:
