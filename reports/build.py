@@ -188,7 +188,8 @@ class Report:
         guessed = guesses(self.sources.problems.values())
         picked = choose_budgets(self.advised, problems, guessed)
         self.chosen = advised_budgets(self.advised, picked)
-        self.settings = verdict.settings(picked, self.advised, self.chosen, self.summary, on, margin, self.unit)
+        found = verdict.settings(picked, self.advised, self.chosen, self.summary, on, margin, self.unit)
+        self.settings = [replace(each, command=verdict.command(each, self.sources)) for each in found]
         self.advice = verdict.not_told(self.advised, on)
         self.under, self.within = best_under(problems, of_unit), cheapest_within(self.advised, problems, guessed)
         beside = partial(budget_tables.side_by_side, self.under, self.within, self.unit, model=on)
@@ -213,6 +214,15 @@ class Report:
         self.verdict = " ".join(filter(None, told))
         there = [verdict.coverage(requested, self.sources.asked), verdict.left_out(whole)]
         self.coverage = " ".join(filter(None, [*there, *copies(whole.rows, self.sources.manifest)]))
+
+    @property
+    def next_commands(self) -> dict[str, list[str]]:
+        """What to run next, and for which benchmarks."""
+        found: dict[str, list[str]] = {}
+        for setting in self.settings:
+            if setting.command:
+                found.setdefault(setting.command, []).append(setting.benchmark)
+        return found
 
     def _with_note(self, claim: Claim) -> Claim:
         note = of_one_training(claim.models, self.lone)

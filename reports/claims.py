@@ -152,10 +152,8 @@ def without_a_budget(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], 
     kept = [Criterion(change, -expected.free_loss / 100, whole=True)]
     ratio = paired_ratio(ours, theirs, "tokens")
     means = [mean_tokens(problem_table(cell, ["tokens"]), "tokens").mean for cell in (theirs, ours)]
-    lengths = (
-        f"{reference} {means[0]:.1f}, {model} {means[1]:.1f} tokens per response: {100 * (ratio.mean - 1):+.1f} % "
-        f"[{100 * (ratio.low - 1):+.1f}, {100 * (ratio.high - 1):+.1f}]{counts(ratio)}"
-    )
+    change_of = with_bounds(*(end - 1 for end in ratio[:3]), "+.1f").replace(" [", " % [")
+    lengths = f"{reference} {means[0]:.1f}, {model} {means[1]:.1f} tokens per response: {change_of}{counts(ratio)}"
     saved = below(1, ratio)
     fewer = [Criterion(saved, whole=True), Criterion(saved, expected.tokens_saved / 100)]
     return [judged(benchmark, accurate, kept, difference, pair), judged(benchmark, shorter, fewer, lengths, pair)]
@@ -350,7 +348,7 @@ def _thirds(*cells: pl.DataFrame) -> tuple[list[int], list[int], list[int]]:
 
 
 def percent(estimate: Estimate) -> str:
-    return f"{100 * estimate.mean:.1f} % [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
+    return with_bounds(*estimate[:3]).replace(" [", " % [")
 
 
 def counts(*estimates: Estimate) -> str:

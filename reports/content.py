@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -22,7 +21,7 @@ from elastic_core.statistics.cost import CostModel
 from elastic_core.sweep.grid import Cell, Samples
 from elastic_core.sweep.table import Manifest
 from elastic_core.trajectory import CELL, SCHEMA
-from reports.wording import sentence
+from reports.wording import number, sentence
 
 RATINGS = pl.Schema(
     {
@@ -258,9 +257,15 @@ class ReportFigure:
 
 @dataclass(frozen=True)
 class Setting:
-    """The setting for production on tasks like a benchmark's: a budget for `elastic serve --budget`, or the reason why
-    none is advised and an `instead`; its distance from unlimited thinking at most, and the numbers behind it, in
-    words."""
+    """What to set for production on tasks like a benchmark's.
+
+    Attributes:
+        budget: for `elastic serve --budget`; None where none is advised, for a `reason`.
+        nearest: then the budget that more problems might confirm, and about how many `needed` would decide it.
+        told: the numbers behind it in words, or what to do instead of a budget.
+        margin: points below `unlimited` thinking, at most.
+        command: what to run next; "" where there is nothing.
+    """
 
     benchmark: str
     model: str
@@ -268,14 +273,14 @@ class Setting:
     told: str = ""
     budget: Budget | None = None
     reason: str = ""
-    instead: str = ""
+    nearest: Budget | None = None
+    needed: int | None = None
     unlimited: str = "unlimited thinking"
+    command: str = ""
 
 
 def _number(value: Any, sign: bool) -> str:
     """Integers as they are, others to one decimal; thousands apart. Text as it is."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    return f"{value:{'+' if sign else ''},{'d' if isinstance(value, int) else '.1f'}}"
+    return number(value, f"{'+' if sign else ''},{'d' if isinstance(value, int) else '.1f'}")

@@ -83,6 +83,7 @@ def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
             for name in ("rating", "percentile")
         }
         tracker.log(run_id, metrics=ratings)
+        tracker.client.set_tag(run_id, "mlflow.note.content", "  \n".join([*content.brief, *content.next_commands]))
         for recorded in filter(None, (run_id, parent)):
             tracker.log(recorded, metrics=content.headline)
         for file in files_of(content):

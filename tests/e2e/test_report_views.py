@@ -100,9 +100,9 @@ def test_the_first_screen_is_what_was_found_the_figure_and_what_to_run(
 def test_the_choices_stand_below_and_margins_without_a_budget_are_one_line(view: Page) -> None:
     for choice in view.locator(".choice").all():
         left, right = choice.locator(".pair > div").all()
-        expect(left).to_contain_text("Most accurate, by tokens processed")
+        expect(left).to_contain_text("Most accurate of trained, by tokens processed")
         assert right.locator("tbody td:first-child").all_inner_texts() == ["1, 2, 5 or 10"]
-        expect(right.locator("tbody")).to_contain_text("none; nearest: separate at")
+        expect(right.locator("tbody")).to_contain_text("None. Nearest: ")
 
 
 def test_on_a_phone_no_table_is_cut_and_nothing_scrolls_sideways(view: Page, request: pytest.FixtureRequest) -> None:

@@ -14,10 +14,19 @@ from elastic_core.statistics.accuracy import paired_difference
 from elastic_core.statistics.estimates import seeds_as_one
 from elastic_core.statistics.which_budget import advised_budgets, choose_budgets
 from elastic_core.sweep.grid import build_cells
-from reports.content import Asked, Claim, Setting, Training, Verdict
-from reports.page import command
+from reports.content import Asked, Claim, ReportSources, Setting, Training, Verdict
 from reports.summary import cell_problems, summarize
-from reports.verdict import Readable, coverage, cut_short, more_tokens_hurt, not_told, pairs_of, readable, settings
+from reports.verdict import (
+    Readable,
+    command,
+    coverage,
+    cut_short,
+    more_tokens_hurt,
+    not_told,
+    pairs_of,
+    readable,
+    settings,
+)
 from reports.verdict import brief as brief_of
 from reports.verdict import to_set as to_set_of
 from reports.verdict import verdict as verdict_of
@@ -263,6 +272,10 @@ def test_without_answers_it_says_that_nothing_can_be_read() -> None:
     assert len(sentences) == 2 and sentences[0].startswith("Nothing can be read")
 
 
+def of(preset: str, place: str | None = None) -> ReportSources:
+    return ReportSources(pl.LazyFrame(), preset=preset, places={} if place is None else {"trained": place})
+
+
 EVERYWHERE = make_rows(strategies=["separate", "unconstrained"], budgets=[48]).with_columns(score=pl.lit(0.9))
 ROWS = EVERYWHERE.filter(benchmark="hard")
 CELLS = summarize(ROWS)
@@ -285,10 +298,9 @@ def test_what_to_set_is_the_cheapest_budget_that_a_server_keeps_and_that_is_show
     (setting,), sentence = to_set(pl.concat([vanilla, advice()]))
     assert str(setting.budget) == "48+32"
     assert all(fact in sentence for fact in ("trained", "48+32", "hard", "2 points below"))
-    assert command(setting, "embedded", {}) == "elastic serve --preset embedded --model trained --budget 48+32"
-    elsewhere = {"trained": "ME/model"}
-    assert command(setting, "evaluate", elsewhere).endswith("--preset evaluate --model ME/model --budget 48+32")
-    assert command(setting, "evaluate", {"trained": "http://host:8000/v1#model"}) == "", "it is served already"
+    assert command(setting, of("embedded")) == "elastic serve --preset embedded --model trained --budget 48+32"
+    assert command(setting, of("evaluate", "ME/model")).endswith("--preset evaluate --model ME/model --budget 48+32")
+    assert command(setting, of("evaluate", "http://host:8000/v1#model")) == "", "it is served already"
     cell = CELLS.filter(model="trained", strategy="separate").row(0, named=True)
     assert setting.told.startswith(f"{100 * cell['avg_at_k']:.1f} [")
     assert "-0.4 [-1.5, +0.7] points from unlimited, certified to be at most 1.5 below" in setting.told
@@ -298,8 +310,8 @@ def test_what_to_set_is_the_cheapest_budget_that_a_server_keeps_and_that_is_show
 @pytest.mark.parametrize("columns", [{"verdict": "undecided"}, {"saved_low": -0.01}, {"strategy": "vanilla"}])
 def test_where_nothing_is_shown_nothing_is_set(columns: dict[str, object]) -> None:
     (setting,), sentence = to_set(advice(**columns))
-    assert setting.budget is None and command(setting, "", {}) == ""
-    assert setting.reason in sentence or "strategy" in columns
+    assert setting.budget is None and command(setting, of("")) == "elastic serve --model trained"
+    assert setting.told in sentence or "strategy" in columns
     assert not sentence.startswith("Serve")
 
 
@@ -308,18 +320,41 @@ def test_a_budget_for_one_benchmark_is_not_offered_for_another() -> None:
     chosen, sentence = settings_of(found, EVERYWHERE)
     assert [each.budget is None for each in chosen] == [True, False]
     assert "48+32 for tasks like hard" in sentence
-    assert sentence.endswith("; for easy none is advised. On easy leave thinking unlimited.")
+    assert ". On easy leave thinking unlimited: " in sentence
 
 
 @pytest.mark.parametrize(
     ("needed", "decides"),
-    [(109.0, "about 109 problems would decide it, 100 were measured."), (None, "no number of problems like these")],
+    [(109, "about 109 problems would decide it, 100 were measured."), (None, "no number of problems like these")],
 )
-def test_a_refusal_names_the_nearest_budget_and_what_would_decide_it(needed: float | None, decides: str) -> None:
+def test_a_refusal_names_the_nearest_budget_and_what_would_decide_it(needed: int | None, decides: str) -> None:
     (setting,), sentence = to_set(advice(verdict="undecided", problems_needed=needed))
-    assert sentence.startswith("No token budget of trained is advised")
-    assert "On hard the nearest is 48+32, -0.4 [-1.5, +0.7] points from unlimited and 28 % cheaper" in sentence
-    assert decides in sentence and decides.rstrip(".") in setting.instead
+    nearest = "the nearest budget is 48+32: -0.4 [-1.5, +0.7] points from unlimited thinking, 28 % cheaper"
+    assert sentence.startswith(f"For trained, on hard {nearest}") and decides in sentence
+    assert (str(setting.nearest), setting.needed) == ("48+32", needed) and setting.told in sentence
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "chosen", "begun", "shown"),
+    [
+        ("miniature-easy", False, "", "elastic run sweep --preset p --set data.miniature.problems_per_benchmark=110"),
+        (
+            "words-hard",
+            False,
+            "elastic run pipeline --set sweep.samples=4",
+            "elastic run pipeline --set sweep.samples=4 --set data.words.problems_per_benchmark=110",
+        ),
+        ("math500", True, "elastic report", "elastic run sweep --preset p --set sweep.problems=110"),
+        ("aime-2024", False, "", "elastic serve --preset p --model trained"),
+    ],
+)
+def test_what_would_decide_is_a_command_where_there_are_more_problems(
+    benchmark: str, chosen: bool, begun: str, shown: str
+) -> None:
+    setting = Setting(benchmark, "trained", "2 points", nearest=Budget(48, 32), needed=109)
+    sources = of("p")
+    asked = Asked([], {}, 4, chosen)
+    assert command(setting, replace(sources, asked=asked, provenance={"command": begun})) == shown
 
 
 def test_what_a_context_cut_on_one_benchmark_is_not_said_of_another() -> None:
