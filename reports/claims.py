@@ -152,8 +152,11 @@ def without_a_budget(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], 
     kept = [Criterion(change, -expected.free_loss / 100, whole=True)]
     ratio = paired_ratio(ours, theirs, "tokens")
     means = [mean_tokens(problem_table(cell, ["tokens"]), "tokens").mean for cell in (theirs, ours)]
-    change_of = with_bounds(*(end - 1 for end in ratio[:3]), "+.1f").replace(" [", " % [")
-    lengths = f"{reference} {means[0]:.1f}, {model} {means[1]:.1f} tokens per response: {change_of}{counts(ratio)}"
+    mean, low, high = (end - 1 for end in ratio[:3])
+    lengths = (
+        f"{reference} {means[0]:.1f}, {model} {means[1]:.1f} tokens per response: "
+        f"{with_bounds(mean, low, high, '+.1f').replace(' [', ' % [')}{counts(ratio)}"
+    )
     saved = below(1, ratio)
     fewer = [Criterion(saved, whole=True), Criterion(saved, expected.tokens_saved / 100)]
     return [judged(benchmark, accurate, kept, difference, pair), judged(benchmark, shorter, fewer, lengths, pair)]

@@ -68,6 +68,7 @@ def write_page(content: Report, path: Path) -> None:
         drawing=DRAWING,
         settings={each.benchmark: each for each in content.settings},
         commands=content.next_commands,
+        begin=min(content.settings, key=lambda each: (each.budget is None, each.nearest is None)),
         policy=policy(style, scripts),
         style=style,
         scripts=scripts,
