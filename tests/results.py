@@ -28,16 +28,16 @@ from elastic_core.statistics.budgets import anytime_differences, falls
 from elastic_core.statistics.curves import log_law
 from elastic_core.statistics.estimates import paired_ratio, problem_table, sampled_tokens, seeds_as_one
 from elastic_core.statistics.intervals import Estimate
-from elastic_core.statistics.responses import is_cut
+from elastic_core.statistics.responses import ResponseKind, is_cut
 from elastic_core.strategies import FREE
+from elastic_core.sweep.sound import Whole
 from elastic_core.sweep.table import SweepTable
 from elastic_core.system.files import replacing
 from flows import presets
-from reports.build import ReportData, _Budgets
+from reports.build import Report
 from reports.claims import separate_leads
 from reports.content import ReportSources
 from reports.summary import over_budgets, report_rows, write_summary_json
-from reports.verdict import brief
 from tests.experiments import credit
 
 ROOT = Path(__file__).parents[1]
@@ -85,11 +85,11 @@ class Embedded:
     """The embedded run: its rows, and what its report makes of them."""
 
     def __init__(self) -> None:
-        self.rows = seeds_as_one(pl.read_parquet(SCORES))
-        parameters = presets.resolve("embedded").report
-        sources = ReportSources(self.rows.lazy(), parameters=parameters, preset="embedded")
-        self.found = ReportData(sources, self.rows)
-        self.brief = brief(self.found.problems, _Budgets(sources, self.found).to_set)
+        scores, parameters = pl.read_parquet(SCORES), presets.resolve("embedded").report
+        scores = scores.with_columns(kind=pl.lit(ResponseKind.ANSWERED))  # Their texts were not kept.
+        sources = ReportSources(scores.lazy(), parameters=parameters, preset="embedded")
+        self.found = Report(sources, Path(), scores, Whole(scores, scores.clear()))
+        self.rows, self.brief = self.found.rows, self.found.brief
 
     @cached_property
     def cells(self) -> Mapping[tuple[Any, ...], dict[str, Any]]:

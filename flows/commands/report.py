@@ -83,7 +83,10 @@ def report(
             content = add_report(sources, f"{sources.preset}-{key}", bundle)
         else:
             content = build_report(sources, directory or table.resolve().parent / "report")
-        lines = [f"{each.benchmark}: {each.told}" for each in content.settings]
+        lines = [
+            f"{each.benchmark}: {each.told}" + (f". Next: {each.command}" if each.command else "")
+            for each in content.settings
+        ]
         click.echo("\n".join([*content.brief, *lines, content.verdict, *content.advice, content.coverage]))
         click.echo(content.directory / REPORT)
         click.echo((content.directory / PAGE).resolve().as_uri())

@@ -1,5 +1,4 @@
-"""Accuracy over tokens spent, over thinking budgets (Elastic Reasoning, Figures 1, 4 to 6), over forced thoughts, over
-cost."""
+"""Accuracy over tokens spent, over thinking budgets (Elastic Reasoning, Figures 1, 4 to 6), and over cost."""
 
 from __future__ import annotations
 
@@ -96,27 +95,6 @@ def training_ablation(
     trained_under = ", ".join(f"{model} under {trainings[model].shown}" for model in sorted(trained))
     target = plot.figure_files(sheet, "training_ablation", cells=_caption(cells), trained_under=trained_under)
     _draw_by_budget(cells, target, sheet, None)
-    return target
-
-
-def forced_vs_accuracy(summary: pl.DataFrame, sheet: plot.Sheet) -> ReportFigure | None:
-    """avg@k over the share of thoughts that we had to close, a line per model and strategy, from its smallest budget
-    to its largest. None when nothing was ever forced."""
-    closing = pl.col("strategy").is_in(summary.filter(pl.col("forced_fraction") > 0)["strategy"].to_list())
-    cells, left_out = plot.distinct(summary.filter(closing, pl.col("think_budget").is_not_null()))
-    if cells.is_empty():
-        return None
-    target = plot.figure_files(sheet, "forced_vs_accuracy", left_out=left_out)
-    x = ("forced_fraction", "forced_fraction_low", "forced_fraction_high")
-    data = cells.select(*CELL, "num_problems", "num_samples", *x, *plot.ACCURACY)
-    with plot.panels_of(cells, target, data) as (panels, _):
-        for axes, part in panels:
-            for line in plot.lines_of(part.sort("think_budget"), sheet):
-                style = {"ls": line.style.line, "ms": 5, "lw": 1.4, "elinewidth": 0.7}
-                plot.draw_points(axes, line, line.cells, x, plot.ACCURACY, 100, **style)
-            axes.set_xlim(103, -3)
-            axes.set_xlabel("thoughts closed by us (%)")
-            plot.accuracy_axis(axes)
     return target
 
 

@@ -19,8 +19,8 @@ from elastic_core.sweep.plan import plan_sweep
 from elastic_core.sweep.table import TrajectoryStore
 from elastic_core.system.imported import DECLARED, DIRECTORY
 from elastic_core.trajectory import SCHEMA
-from reports.build import build_report, files_of
-from reports.content import ReportContent, ReportParameters, ReportSources, Training, Verdict
+from reports.build import Report, build_report, files_of
+from reports.content import ReportParameters, ReportSources, Training, Verdict
 from tests import simulated
 from tests.documents import REPOSITORY
 from tests.unit.test_report_summary import make_rows
@@ -208,7 +208,7 @@ def test_a_control_of_one_seed_is_said_to_be_one_training_and_base_is_none(tmp_p
     training, alone = TRAININGS["trained"], "About just one training of control: another may differ by more"
     parameters = ReportParameters(pairs=[("base", "trained"), ("control", "trained"), ("base", "control")])
 
-    def report(**trainings: Training) -> ReportContent:
+    def report(**trainings: Training) -> Report:
         return build_report(ReportSources(rows.lazy(), trainings, parameters=parameters), tmp_path)
 
     content = report(**dict.fromkeys(names[1:], training))
