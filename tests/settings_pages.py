@@ -1,6 +1,6 @@
 """docs/settings.md and docs/settings-train.md: every setting of a preset, with its type, its default and its docstring.
 
-    python -m tests.settings_pages --write
+python -m tests.settings_pages --write
 """
 
 from __future__ import annotations
@@ -92,9 +92,7 @@ def pages() -> dict[Path, str]:
         _HEAD.format(of=" of a training", which=" that a training has", other="The others: [settings](settings.md)"),
     )
     files = (DOCS / "settings.md", DOCS / "settings-train.md")
-    return {
-        file: "\n".join([head, *parts]) for file, head, parts in zip(files, heads, (main, training), strict=True)
-    }
+    return {file: "\n".join([head, *parts]) for file, head, parts in zip(files, heads, (main, training), strict=True)}
 
 
 if __name__ == "__main__":
