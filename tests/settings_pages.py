@@ -22,8 +22,8 @@ TRAINING = ("warm_start", "train", "ablation")
 _HEAD = """\
 # Settings{of}
 
-Every setting{which}, as a preset's TOML names it and as `--set KEY=VALUE` takes it. `elastic presets` lists the presets;
-`elastic run FLOW --preset NAME --dry-run` prints all that apply. {other}. This page is
+Every setting{which}, as a preset's TOML names it and as `--set KEY=VALUE` takes it. `elastic presets` lists the
+presets; `elastic run FLOW --preset NAME --dry-run` prints all that apply. {other}. This page is
 written by `python -m tests.settings_pages --write` from the docstrings in the code.
 """
 
@@ -82,10 +82,9 @@ def pages() -> dict[Path, str]:
     """The text of both pages."""
     main, training = [], []
     for path, about, rows in sections(Settings):
-        text = "\n".join(
-            [*([f"## {path}", ""] if path else []), *([" ".join(about.split()), ""] if about and path else [])]
-            + ["| setting | type | default | meaning |", "|---|---|---|---|", *rows, ""]
-        )
+        heading = [f"## {path}", ""] if path else []
+        heading += [" ".join(about.split()), ""] if about and path else []
+        text = "\n".join([*heading, "| setting | type | default | meaning |", "|---|---|---|---|", *rows, ""])
         (training if path.partition(".")[0] in TRAINING else main).append(text)
     heads = (
         _HEAD.format(of="", which="", other="Those of a training have [a page of their own](settings-train.md)"),
