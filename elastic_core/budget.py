@@ -51,6 +51,8 @@ class Budget:
             think, solution = (None if part == UNLIMITED else _tokens(part) for part in compact.split("+"))
         except ValueError:
             expected = 'THINK+SOLUTION in tokens like "1k+1k", "48+32" or "unlimited"'
+            if _AMOUNT.fullmatch(compact):
+                expected = f'thinking + solution, like "{compact}+512"'
             raise ValueError(f'"{text}" is not a budget; expected {expected}') from None
         return cls(think, solution)
 

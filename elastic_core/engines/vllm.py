@@ -134,7 +134,7 @@ def _engine_arguments(model: str, parameters: EngineParameters, budgets: dict[st
     from vllm import AsyncEngineArgs
 
     return AsyncEngineArgs(
-        **parameters.arguments(model),
+        **{"use_tqdm_on_load": False, **parameters.arguments(model)},
         **budgets,
         model=model,
         skip_tokenizer_init=True,

@@ -97,8 +97,9 @@ def ask(
 
     The thought is dimmed, cuts are marked, forced text is in ⟦brackets⟧; tokens are counted at the end.
     """
-    # vLLM's messages would stand in the response; read when it is imported.
+    # Messages of vLLM and torch would stand in the response; read when they are imported.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if not question.strip():
         raise UserError("there is no question; write one in quotes")
     models, name = choose_model(preset, overrides, **named, pairs=True)

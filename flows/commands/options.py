@@ -23,6 +23,7 @@ PRESET_FORMS = "A name (`elastic presets`), or FILE.toml."
 TABLE_FORMS = "A trajectory table, runs/PRESET/sweep/KEY/table, also of a half-done sweep."
 
 Three = tuple[float, float, float] | None
+_NUMBER = re.compile(r"is not a valid (float|integer)( range)?$")
 _EXTRA = re.compile(r"got unexpected extra arguments? \((?P<words>.*)\)")
 
 built_data = click.option("--data", type=PATH, help="Built data sets. Without it those that the table was made with.")
@@ -118,6 +119,7 @@ def table_of_last_run() -> Path:
             f"nothing was run yet in {runs_directory()}; expected --from TABLE, or a run first: elastic run"
         )
     run = FlowRun.begin(*last)
+    run.require_data()
     table = run.sweep.directory / TABLE
     if not table.is_dir():
         raise UserError(f"the last run has no table at {table}; give --from TABLE, or run: {run.command('sweep')}")
@@ -180,6 +182,8 @@ def sentence(error: click.UsageError) -> str:
     if (extra := _EXTRA.fullmatch(message)) and "--preset" in options:
         meant = next((word for word in extra["words"].split() if word in presets.names()), None)
         message += f', did you mean "--preset {meant}"?' if meant else ""
+    if isinstance(error, click.BadParameter):
+        message = _NUMBER.sub(lambda kind: f"is not a {'whole ' if kind[1] == 'integer' else ''}number", message)
     if isinstance(error, click.NoSuchOption):
         message = f"unknown option {error.option_name}{nearest(error.option_name, options)}"
     return f"{path}: {message}; see `{path} --help`"

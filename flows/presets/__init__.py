@@ -258,7 +258,9 @@ def _explain(
     where = where.removesuffix(": ")
     if problem["type"] == "extra_forbidden":
         valid = _fields_at(model, path[:-1])
-        return f"{where}: unknown key{nearest(path[-1], valid)}; valid here: {', '.join(valid)}"
+        sections = [f"{name}.{key}" for name in valid if key in _fields_at(model, [name]) and key not in valid]
+        hint = nearest(path[-1], valid) or nearest(f"sweep.{key}", sections)
+        return f"{where}: unknown key{hint}; valid here: {', '.join(valid)}"
     if problem["type"] == "missing":
         return f"{where}: missing; every preset must give it"
     message = problem["msg"].removeprefix("Value error, ")

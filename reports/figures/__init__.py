@@ -73,6 +73,15 @@ def model_colours(models: Iterable[str]) -> dict[str, str]:
     return COLOURS | {model: f"C{len(COLOURS) + i % rest}" for i, model in enumerate(others)}
 
 
+def hex_colours(models: Iterable[str]) -> dict[str, str]:
+    """The colour of each model as "#rrggbb", the same as in a report's figures."""
+    import matplotlib
+    from matplotlib.colors import to_hex
+
+    with matplotlib.rc_context(fname=str(files("reports").joinpath("elastic.mplstyle"))):
+        return {model: to_hex(colour) for model, colour in model_colours(models).items()}
+
+
 def strategy_styles(strategies: Iterable[str]) -> dict[str, Style]:
     """The style of each strategy of a report: from `STYLES`, then by place among the others. None shares its mark with
     another, as long as there are marks."""

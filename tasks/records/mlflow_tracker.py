@@ -65,7 +65,8 @@ class Tracker:
         with FileLock(runs / ".mlflow.lock"):
             self.client = MlflowClient(self.tracking_uri)
             found = self.client.get_experiment_by_name(preset)
-            self.experiment_id = found.experiment_id if found else self.client.create_experiment(preset, local)
+            kind = {"mlflow.experimentKind": "custom_model_development"}  # Its page then shows runs, and asks nothing.
+            self.experiment_id = found.experiment_id if found else self.client.create_experiment(preset, local, kind)
 
     def find(self, label: str) -> str | None:
         """Id of the run with this label."""

@@ -30,6 +30,9 @@ def open_table(directory: Path) -> SweepTable:
     try:
         return SweepTable(directory / TABLE if (directory / TABLE).is_dir() else directory)
     except (OSError, ManifestMismatch) as error:
+        if below := sorted({*directory.glob(f"sweep/*/{TABLE}"), *directory.glob(f"*/sweep/*/{TABLE}")}):
+            found = f"its table is {below[0]}" if len(below) == 1 else f"its tables are {', '.join(map(str, below))}"
+            raise UserError(f"{directory} is not a trajectory table; {found}") from None
         hint = nearest_sweep(directory)
         raise UserError(
             f"{directory} is not a trajectory table ({error}){hint}; expected runs/PRESET/sweep/KEY/table"

@@ -133,11 +133,7 @@ def test_three_clicks_lead_from_mlflows_start_to_accuracy_over_tokens_of_two_mod
     page = mlflow_page
     page.goto(servers.mlflow)
     page.get_by_role("link", name="embedded", exact=True).first.click()
-    page.get_by_text("Got it").first.click()
-    page.get_by_text("Model training", exact=True).first.click()  # A browser is asked once.
     expect(page).to_have_url(re.compile(f"/experiments/{sweep_run[0]}/runs"))
-    page.goto(servers.mlflow)
-    page.get_by_role("link", name="embedded", exact=True).first.click()
     page.get_by_role("link", name="sweep", exact=True).first.click()
     expect(page.get_by_text("Accuracy over tokens").first).to_be_visible()
     chart = page.get_by_role("link", name="easy, separate", exact=True)
@@ -167,7 +163,7 @@ def test_elastic_up_leads_to_the_chart_and_to_the_report(
     expect(plot).to_be_visible()
     for model in ("base", "trained"):
         expect(page.get_by_text(f"{model} · over tokens").first).to_be_visible()
-    expect(page.get_by_text("accuracy over tokens/easy/separate").first).to_be_visible()
+    expect(page.get_by_text("accuracy in percent over tokens/easy/separate").first).to_be_visible()
     with watched(browser) as page:
         page.goto(report)
         expect(page.get_by_role("heading", level=1)).to_be_visible()

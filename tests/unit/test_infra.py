@@ -258,6 +258,8 @@ def test_prefect_takes_the_deployments() -> None:
         assert presets.resolve(parameters["preset"], parameters.get("overrides"))
     deployed = {(each["entrypoint"], each["parameters"]["preset"]) for each in wanted}
     assert {preset for _, preset in deployed} == set(presets.names())
+    (first,) = [each for each in wanted if "begin-here" in each["tags"]]
+    assert (first["name"], first["entrypoint"]) == ("embedded", "flows/pipeline.py:pipeline")
     released = {name for name in presets.names() if name.startswith("evaluate-")}
     on_cpu = {
         each["parameters"]["preset"]
