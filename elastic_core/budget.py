@@ -33,7 +33,7 @@ class Budget:
 
     @property
     def limited(self) -> int:
-        """Tokens that the limited phases can take; an unlimited one takes what the context leaves, at least 1."""
+        """Tokens that the limited phases can take; an unlimited one takes the rest of the context, at least 1."""
         return (1 if self.think is None else self.think) + (1 if self.solution is None else self.solution)
 
     def __str__(self) -> str:
@@ -51,13 +51,15 @@ class Budget:
             think, solution = (None if part == UNLIMITED else _tokens(part) for part in compact.split("+"))
         except ValueError:
             expected = 'THINK+SOLUTION in tokens like "1k+1k", "48+32" or "unlimited"'
+            if _AMOUNT.fullmatch(compact):
+                expected = f'thinking + solution, like "{compact}+512"'
             raise ValueError(f'"{text}" is not a budget; expected {expected}') from None
         return cls(think, solution)
 
 
 @dataclass(frozen=True)
 class TokenRange:
-    """Whole numbers of tokens from `low` to `high`, both included."""
+    """Integers, in tokens, from `low` to `high`, both included."""
 
     low: int
     high: int
@@ -132,7 +134,7 @@ def parse_grid(texts: Iterable[str]) -> list[Budget]:
 
 
 def _tokens(part: str) -> int:
-    """1024 of "1k"; ValueError unless it is a whole number of tokens."""
+    """1024 of "1k"; ValueError unless it is an integer of tokens."""
     match = _AMOUNT.fullmatch(part)
     tokens = float(match[1]) * (1024 if match[2] else 1) if match else 0.5
     if not tokens.is_integer():

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class UserError(Exception):
-    """The user's input or machine is at fault. The message names what was found, what was expected, what to do."""
+    """The user's input or machine is at fault. The message names the fault, the expected form, and the way out."""
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Seeds are functions of what is drawn, never of when: a resumed run draws what an uninterrupted one would have."""
+"""A seed is a function of the draw, never of its time: a resumed run draws as an uninterrupted one would have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a strategy returns, and the table of rows every later stage reads."""
+"""A strategy's result, and the table of rows every later stage reads."""
 
 from __future__ import annotations
 
@@ -114,14 +114,14 @@ class Trajectory:
     @property
     def is_truncated(self) -> bool:
         """Whether a limit ended the response and not the model. A thought that was cut and then closed by us is
-        followed by a solution, whose end is what counts."""
+        followed by a solution, and the end of that counts."""
         return self.solution_finish is SolutionFinish.LENGTH or self.think_finish is ThinkFinish.LENGTH
 
     def loss_mask(self, *, forced_end: bool = False, truncated: bool = True) -> list[int]:
         """1 for each response token that enters the loss: its policy, KL and entropy terms, and the count of its mean.
 
         The policy does not choose forced tokens: they are left out. The published script of Elastic Reasoning trains
-        on a forced think-end: a policy whose forced thought leads to a right answer then learns to write it there.
+        on a forced think-end: where a forced thought leads to a right answer, the policy then learns to write it there.
 
         Args:
             forced_end: train on the forced tokens too.
@@ -208,7 +208,7 @@ SCHEMA = pl.Schema(
         "forced": pl.List(pl.Boolean()),
         # Sampled tokens that are not in the response: without them the memo could not be rebuilt from the table.
         "dropped": pl.List(pl.Struct({"at": pl.UInt32(), "id": pl.UInt32()})),
-        # Answers that a stop rule looked at on the way: what is drawn and paid, and not in the response. Null: none.
+        # Answers that a stop rule read on the way: drawn and paid, and not in the response. Null: none.
         "probes": pl.List(pl.Struct({"at": pl.UInt32(), "forced": pl.UInt32(), "ids": pl.List(pl.UInt32())})),
         # The role that samples from each index on, where roles take turns within a phase.
         "turns": pl.List(pl.Struct({"at": pl.UInt32(), "role": pl.String()})),

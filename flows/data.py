@@ -13,7 +13,7 @@ from tasks.records.stage_directory import SOURCES
 
 @flow(name="prepare-data", flow_run_name="{run.settings.preset} prepare-data", validate_parameters=False)
 def run_prepare_data(run: FlowRun) -> Path:
-    """Fetch what is missing and build the data sets; returns the directory that holds them."""
+    """Fetch missing files and build the data sets; returns the directory that holds them."""
     fetch_data(run.datasets, run.runs / SOURCES, run.mirror)
     run.forget_data()
     run.perform(build_data, run.data, run.build)
@@ -21,9 +21,3 @@ def run_prepare_data(run: FlowRun) -> Path:
 
 
 prepare_data = for_deployments(run_prepare_data)
-
-
-def build_if_missing(run: FlowRun) -> None:
-    """Build the data where it is missing, in a separate flow run."""
-    if not run.data.is_done:
-        run_prepare_data(run)

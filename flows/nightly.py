@@ -13,7 +13,7 @@ from elastic_core.budget import Budget
 from elastic_core.statistics.budgets import anytime_accuracy
 from elastic_core.sweep.grid import checkpoint_names
 from elastic_core.system.fingerprint import hash_value
-from flows.data import build_if_missing
+from flows.data import run_prepare_data
 from flows.runtime.run import FlowRun, for_deployments
 from flows.runtime.settings import TRAINED, Settings
 from flows.sweep import measure_grid, measured_cells
@@ -51,7 +51,8 @@ def measure_night(run: FlowRun, on: date) -> Path:
         only = "no training of %s is registered yet: base alone is measured"
         get_run_logger().info(only, run.settings.preset, extra=TOLD)
     night = run.with_changes(nightly_overrides(run.settings, on, newest[1] if newest else None))
-    build_if_missing(night)
+    if not night.data.is_done:
+        run_prepare_data(night)
     if run.settings.base == "warm-start":
         run_warm_start(run)
     label = history_label(night)

@@ -20,8 +20,8 @@ from flows.train import require_chat_template, run_train, run_warm_start
 
 @flow(name="pipeline", flow_run_name="{run.settings.preset} pipeline", validate_parameters=False)
 def run_pipeline(run: FlowRun) -> Path:
-    """Everything, under one MLflow run; returns the path of the report. After a crash the same call finishes what is
-    missing; after success it does nothing and says so."""
+    """Everything, under one MLflow run; returns the path of the report. After a crash the same call finishes the
+    missing stages; after success it does nothing and says so."""
     require_chat_template(run.settings)
     with run.recorded("pipeline") as run:
         run_prepare_data(run)
@@ -42,7 +42,7 @@ pipeline = for_deployments(run_pipeline)
 @flow(name="ablation", flow_run_name="{run.settings.preset} ablation", validate_parameters=False)
 def run_ablation(run: FlowRun) -> Path:
     """Train every variant of the section `ablation`, once with each seed, and measure them with `sweep.models`, under
-    one MLflow run; returns the path of the report. After a crash the same call finishes what is missing.
+    one MLflow run; returns the path of the report. After a crash the same call finishes the missing stages.
 
     Raises:
         UserError: when the preset has no variants.

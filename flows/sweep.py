@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import polars as pl
@@ -13,7 +14,7 @@ from elastic_core.rewards.codeforces import split_id
 from elastic_core.statistics.estimates import seeds_as_one
 from elastic_core.sweep.table import SweepTable
 from elastic_core.system.fingerprint import hash_files
-from flows.data import build_if_missing
+from flows.data import run_prepare_data
 from flows.runtime.run import FlowRun, for_deployments
 from reports.comparison import render_comparison
 from reports.summary import READ
@@ -27,8 +28,8 @@ from tasks.sweep import measure
 
 @flow(name="sweep", flow_run_name="{run.settings.preset} sweep", validate_parameters=False)
 def run_sweep(run: FlowRun) -> Path:
-    """Measure the grid; what the table already holds is not generated again. The models of the preset's own trainings
-    get cards that say what was measured of them. Returns the directory of the trajectory table."""
+    """Measure the grid; rows of the table are not generated again. The models of the
+    preset's trainings get cards with their measurements. Returns the directory of the trajectory table."""
     measure_grid(run)
     # A pipeline ends with its report.
     (print_result if run.parent is None else print)(conclusion(run))
@@ -46,7 +47,8 @@ def conclusion(run: FlowRun) -> str:
 
 def measure_grid(run: FlowRun) -> None:
     """Measure the grid of a run's settings, with its data built."""
-    build_if_missing(run)
+    if not run.data.is_done:
+        run_prepare_data(run)
     settings = run.settings
     run.require_graders(settings.data.benchmarks)
     run.require_reachable()
@@ -77,9 +79,10 @@ report = for_deployments(run_report)
 
 
 def closing(report: Path) -> str:
-    """The verdict of a report.md, and the page to open."""
-    _, verdict, *_ = report.read_text().split("\n\n")
-    return f"{verdict.strip('*')}\n{report.with_name(PAGE)}"
+    """The verdict of a report.md, what to run next, and the page to open."""
+    _, verdict, settings, *_ = report.read_text().split("\n\n")
+    commands = dict.fromkeys(re.findall(r"^- .* Next: `(.+)`$", settings, re.MULTILINE))
+    return "\n".join([verdict.strip("*"), *(f"Next: {command}" for command in commands), str(report.with_name(PAGE))])
 
 
 def _codeforces_standings(run: FlowRun) -> str:

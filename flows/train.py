@@ -14,7 +14,7 @@ from elastic_core.miniature.warm_start import BASE
 from elastic_core.models import files as model_files
 from elastic_core.training.grpo.config import compose
 from elastic_core.training.sft import compose_config
-from flows.data import build_if_missing
+from flows.data import run_prepare_data
 from flows.runtime.run import FlowRun, for_deployments
 from flows.runtime.settings import Settings
 from tasks.records.stage_directory import MODEL
@@ -28,7 +28,8 @@ def run_warm_start(run: FlowRun) -> Path:
     imitation = None
     if (sft := run.settings.warm_start.sft) is not None:
         require_chat_template(run.settings)
-        build_if_missing(run)
+        if not run.data.is_done:
+            run_prepare_data(run)
         imitation = Imitation(sft, run.initial, *run.conversations)
     run.perform(fine_tune, run.warm_start, imitation)
     return run.warm_start.directory / MODEL
@@ -41,7 +42,8 @@ warm_start = for_deployments(run_warm_start)
 def run_train(run: FlowRun) -> Path:
     """Train the base model under the budget, once with each seed; returns the checkpoint of the first."""
     trainings, base, data = run.settings.training.by_seed, run.base, run.settings.data
-    build_if_missing(run)
+    if not run.data.is_done:
+        run_prepare_data(run)
     run.require_graders([*data.train, *data.validation])
     for seed, stage in run.trainings.items():
         run.perform(

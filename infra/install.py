@@ -8,10 +8,12 @@ longer names; a changed pyproject.toml only renews the project's own metadata an
 
 from __future__ import annotations  # An older Python must get far enough to be told that it is too old.
 
+import ast
 import fcntl
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -21,7 +23,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 STAMP = VENV / "installed"
-NEEDED_BYTES = {"cpu": 6 * 2**30, "gpu": 16 * 2**30}  # The environment, and what pip unpacks on the way.
+NEEDED_BYTES = {"cpu": 6 * 2**30, "gpu": 16 * 2**30}  # The environment, and what is unpacked on the way.
+UV_SETTINGS = {
+    "index-url": ("UV_DEFAULT_INDEX", " "),
+    "extra-index-url": ("UV_INDEX", " "),
+    "find-links": ("UV_FIND_LINKS", ","),
+    "cert": ("SSL_CERT_FILE", " "),
+}
+"""Settings of pip as uv's environment variables, and what stands between several values there."""
+PIPS_ALONE = {"no-index", "proxy", "trusted-host", "client-cert", "keyring-provider"}
+"""Settings of pip's ways to an index that uv is not told of."""
+SELDOM_IMPORTED = "/(tests?|models)/"
+"""Directories whose files are compiled when they are imported: a quarter of all bytes, hardly any of which ever are."""
 
 
 def go_on_in_python_3_11() -> None:
@@ -73,19 +86,44 @@ def pip(*arguments: str) -> None:
         sys.exit("error: the installation failed, see pip's message above; the same command starts it again")
 
 
+def pip_settings() -> dict[str, str]:
+    """What .venv's pip is configured with on this machine, by the names of its options."""
+    asked = [str(VENV / "bin" / "python"), "-m", "pip", "config", "list"]
+    lines = subprocess.run(asked, capture_output=True, text=True).stdout.splitlines()
+    found: dict[str, str] = {}
+    for section in ("global", "install", ":env:"):  # A later one wins.
+        set_there = (re.fullmatch(rf"{section}\.([\w-]+)=(.*)", line) for line in lines)
+        found |= {each[1]: str(ast.literal_eval(each[2])) for each in set_there if each}
+    return found
+
+
+def uv_environment(settings: dict[str, str]) -> dict[str, str]:
+    """The environment in which uv does as pip with these settings, but for what the user has told uv itself."""
+    told = {UV_SETTINGS[name]: value.split() for name, value in settings.items() if name in UV_SETTINGS}
+    return {**{variable: mark.join(values) for (variable, mark), values in told.items()}, **os.environ}
+
+
 def build_environment(engine: str) -> None:
-    """An empty environment, filled from the lock."""
+    """An empty environment, filled from the lock: by uv, which unpacks on all cores, or by pip where uv cannot."""
     lock = ROOT / "infra" / "requirements" / f"{engine}.txt"
-    packages = sum("==" in line for line in lock.read_text().splitlines())
-    print(f"install: {packages} packages into .venv, a few minutes", flush=True)
+    packages = [line for line in lock.read_text().splitlines() if "==" in line]
+    print(f"install: {len(packages)} packages into .venv, a few minutes", flush=True)
     if subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)]).returncode:
         sys.exit(
             f"error: {sys.executable} cannot create virtual environments; install its venv module (python3.11-venv)"
         )
-    index = os.environ.get("TORCH_INDEX")
-    pip(*(["--extra-index-url", index] if index else []), "--no-compile", "-r", str(lock))
-    # pip compiles on one core. Files that this version of Python cannot compile stay as they are, as with pip.
-    subprocess.run([str(VENV / "bin" / "python"), "-m", "compileall", "-qq", "-j", "0", str(VENV / "lib")])
+    settings = pip_settings()
+    if index := os.environ.get("TORCH_INDEX"):
+        settings["extra-index-url"] = f"{settings.get('extra-index-url', '')} {index}"
+    pip(*(line for line in packages if line.startswith("uv==")))
+    uv = [str(VENV / "bin" / "uv"), "pip", "install", "--quiet", "--no-deps", "--index-strategy", "unsafe-best-match"]
+    uv += ["--python", str(VENV / "bin" / "python"), "-r", str(lock)]
+    if PIPS_ALONE & settings.keys() or subprocess.run(uv, cwd=ROOT, env=uv_environment(settings)).returncode:
+        print("install: without uv, some minutes more", flush=True)
+        pip(*(["--extra-index-url", index] if index else []), "--no-compile", "-r", str(lock))
+    # Files that this version of Python cannot compile stay as they are, as with pip.
+    compiling = ["-m", "compileall", "-qq", "-j", "0", "-x", SELDOM_IMPORTED, str(VENV / "lib")]
+    subprocess.run([str(VENV / "bin" / "python"), *compiling])
 
 
 def install_package(package: str) -> None:

@@ -7,34 +7,16 @@ The locks say what to install and never from where: each machine's own pip setti
 those settings, so they are handed to it here, through the environment, which uv does not write into its output.
 """
 
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+from install import pip_settings, uv_environment
+
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "infra" / "requirements"
 OVERRIDES = {"cpu": ["--overrides", str(REQUIREMENTS / "overrides.txt")], "gpu": []}
-UV_SETTING = {
-    "index-url": ("UV_DEFAULT_INDEX", " "),
-    "extra-index-url": ("UV_INDEX", " "),
-    "find-links": ("UV_FIND_LINKS", ","),
-}
-
-
-def pip_settings() -> dict[str, str]:
-    """What pip is configured with on this machine, as uv's environment variables."""
-    settings = {}
-    for option, (variable, separator) in UV_SETTING.items():
-        for section in (":env:", "install", "global"):
-            asked = subprocess.run(
-                [sys.executable, "-m", "pip", "config", "get", f"{section}.{option}"], capture_output=True, text=True
-            )
-            if asked.returncode == 0 and asked.stdout.strip():
-                settings[variable] = separator.join(asked.stdout.split())
-                break
-    return settings
 
 
 def compile_lock(engine: str, arguments: list[str]) -> None:
@@ -50,7 +32,7 @@ def compile_lock(engine: str, arguments: list[str]) -> None:
         ],
         check=True,
         cwd=ROOT,
-        env={**pip_settings(), **os.environ},
+        env=uv_environment(pip_settings()),
     )
     # A local version ("2.13.0+cpu") names one build on one index. The plain version matches that build and every other.
     lock.write_text(re.sub(r"\+\S+$", "", lock.read_text(), flags=re.MULTILINE))

@@ -25,8 +25,8 @@ from elastic_core.budget import Budget
 from elastic_core.errors import UserError
 from elastic_core.system.files import write_text
 from elastic_core.trajectory import BUDGET
-from reports.build import build_report
-from reports.content import ReportContent, ReportSources
+from reports.build import Report, build_report
+from reports.content import ReportSources
 from reports.page import policy, styles, template
 from reports.wording import one_line
 
@@ -34,7 +34,7 @@ CARD = "card.json"
 _KEYS = {"name", "brief", "date", "models", "benchmarks", "num_trajectories", "records"}
 
 
-def add_report(sources: ReportSources, name: str, site: Path) -> ReportContent:
+def add_report(sources: ReportSources, name: str, site: Path) -> Report:
     """Build a report as `name` of a site; one of the same name is replaced. Its index is left to `write_index`."""
     when = datetime.now(UTC)
     directory = site / file_name(name)

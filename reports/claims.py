@@ -60,18 +60,23 @@ class Criterion(NamedTuple):
 
 def evaluate_claims(
     rows: pl.DataFrame,
-    trainings: Mapping[str, Training] | None = None,
-    expectations: Expectations | None = None,
-    pairs: Sequence[tuple[str, str]] = (),
+    pairs: Sequence[tuple[str, str]],
+    trainings: Mapping[str, Training],
+    expected: Expectations,
+    ratings: pl.DataFrame,
 ) -> list[Claim]:
-    """Claims on what training gains, on every benchmark; `trainings` are those of the table's models, `pairs` those of
-    `pairs_to_compare`."""
-    trainings, expected = trainings or {}, expectations or Expectations()
+    """Claims on what training gains, and those of the paper's text whose cells are measured, benchmark by benchmark.
+
+    Args:
+        pairs: of `pairs_to_compare`.
+        trainings: of the table's models.
+        ratings: in schema `RATINGS`.
+    """
     models = [model for model in ordered(rows["model"], BASE) if SWAP not in model]
-    claims = []
+    claims: list[Claim] = []
     for benchmark in rows["benchmark"].unique().sort():
         part = rows.filter(benchmark=benchmark)
-        for pair in pairs_to_compare(rows, pairs):
+        for pair in pairs:
             trained = trainings.get(pair[1])
             star = trained.fixed_budget.think if trained and trained.fixed_budget else None
             claims += [
@@ -82,7 +87,12 @@ def evaluate_claims(
         claims += between_trainings(part, benchmark, trainings, expected)
         claims += [separate_leads(part, benchmark, model) for model in models[:1]]
         claims += [rises_with_budget(part, benchmark, model) for model in models]
-    return claims
+        claims += _of_the_base(part, benchmark, ordered(rows["model"], BASE)[0], expected)
+        for pair in pairs:
+            claims += _of_a_pair(part, benchmark, pair)
+            if benchmark == CODEFORCES and expected.rating_gain is not None:
+                claims += _of_ratings(ratings, pair, expected.rating_gain)
+    return list(dict.fromkeys(claims))  # Pairs that share a model share the claims on it alone.
 
 
 def pairs_to_compare(rows: pl.DataFrame, pairs: Sequence[tuple[str, str]] = ()) -> Sequence[tuple[str, str]]:
@@ -131,7 +141,7 @@ def without_a_budget(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], 
     shorter = f"Unconstrained: {model} samples fewer tokens than {reference}, by {expected.tokens_saved:g} % or more"
     free = rows.filter(strategy=FREE).with_columns(tokens=sampled_tokens())
     theirs, ours = free.filter(model=reference), free.filter(model=model)
-    if theirs.is_empty() or ours.is_empty():
+    if not shared_budgets(theirs, ours):
         missing = "unconstrained responses of both models"
         return [_not_measured(benchmark, statement, missing) for statement in (accurate, shorter)]
     change = paired_difference(ours, theirs)
@@ -142,9 +152,10 @@ def without_a_budget(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str], 
     kept = [Criterion(change, -expected.free_loss / 100, whole=True)]
     ratio = paired_ratio(ours, theirs, "tokens")
     means = [mean_tokens(problem_table(cell, ["tokens"]), "tokens").mean for cell in (theirs, ours)]
+    mean, low, high = (end - 1 for end in ratio[:3])
     lengths = (
-        f"{reference} {means[0]:.1f}, {model} {means[1]:.1f} tokens per response: {100 * (ratio.mean - 1):+.1f} % "
-        f"[{100 * (ratio.low - 1):+.1f}, {100 * (ratio.high - 1):+.1f}]{counts(ratio)}"
+        f"{reference} {means[0]:.1f}, {model} {means[1]:.1f} tokens per response: "
+        f"{with_bounds(mean, low, high, '+.1f').replace(' [', ' % [')}{counts(ratio)}"
     )
     saved = below(1, ratio)
     fewer = [Criterion(saved, whole=True), Criterion(saved, expected.tokens_saved / 100)]
@@ -224,21 +235,6 @@ def rises_with_budget(rows: pl.DataFrame, benchmark: str, model: str) -> Claim:
     return Claim(benchmark, statement, verdict, f"{evidence}{counts(law.slope)}")
 
 
-def claims_of_the_text(
-    rows: pl.DataFrame, ratings: pl.DataFrame, expected: Expectations, pairs: Sequence[tuple[str, str]]
-) -> list[Claim]:
-    """Claims of the paper's text on every benchmark, where their cells are measured; `ratings` in schema RATINGS."""
-    found: list[Claim] = []
-    for benchmark in rows["benchmark"].unique().sort():
-        part = rows.filter(benchmark=benchmark)
-        found += _of_the_base(part, benchmark, ordered(rows["model"], BASE)[0], expected)
-        for pair in pairs:
-            found += _of_a_pair(part, benchmark, pair)
-            if benchmark == CODEFORCES and expected.rating_gain is not None:
-                found += _of_ratings(ratings, pair, expected.rating_gain)
-    return list(dict.fromkeys(found))  # Pairs that share a model share the claims on it alone.
-
-
 def _of_the_base(rows: pl.DataFrame, benchmark: str, model: str, expected: Expectations) -> Iterator[Claim]:
     free = rows.filter(strategy=FREE, model=model)
     if free["think_tokens"].sum():  # Responses of a chat server may have no thoughts.
@@ -272,7 +268,7 @@ def _of_a_pair(rows: pl.DataFrame, benchmark: str, pair: tuple[str, str]) -> Ite
             statement = f"{model} is above {plain(strategy)} of {other}"
             yield over_all(rows, benchmark, statement, model, other, strategy=strategy)
         theirs = rows.filter(strategy=FREE, model=other)
-        if strategy in ASKED_LENGTH and not (free.is_empty() or theirs.is_empty()):
+        if strategy in ASKED_LENGTH and shared_budgets(free, theirs):
             gain = paired_difference(free, theirs)
             statement, evidence = f"Unconstrained: {model} is above {other}", f"{signed(gain)}{counts(gain)}"
             criteria, evidence = [Criterion(gain, whole=True)], f"Difference in points: {evidence}"
@@ -344,8 +340,9 @@ def _gain(sides: Sequence[pl.DataFrame], budgets: list[int]) -> Estimate:
 
 
 def shared_budgets(*cells: pl.DataFrame) -> list[int]:
-    """Thinking budgets that all of them have, ascending."""
-    return sorted(set.intersection(*(set(cell["think_budget"]) for cell in cells)))
+    """Thinking budgets that all of them have on some problem in common, ascending."""
+    keys = ({*cell.select("think_budget", "problem").unique().iter_rows()} for cell in cells)
+    return sorted({budget for budget, _ in set.intersection(*keys)})
 
 
 def _thirds(*cells: pl.DataFrame) -> tuple[list[int], list[int], list[int]]:
@@ -354,7 +351,7 @@ def _thirds(*cells: pl.DataFrame) -> tuple[list[int], list[int], list[int]]:
 
 
 def percent(estimate: Estimate) -> str:
-    return f"{100 * estimate.mean:.1f} % [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
+    return with_bounds(*estimate[:3]).replace(" [", " % [")
 
 
 def counts(*estimates: Estimate) -> str:

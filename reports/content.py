@@ -1,8 +1,7 @@
-"""Sources, settings and content of a report: built once by `reports.build`, rendered as Markdown and as a page."""
+"""Sources and settings of a report, and its parts: claims, tables, figures, and which budget to set."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -22,7 +21,7 @@ from elastic_core.statistics.cost import CostModel
 from elastic_core.sweep.grid import Cell, Samples
 from elastic_core.sweep.table import Manifest
 from elastic_core.trajectory import CELL, SCHEMA
-from reports.wording import sentence
+from reports.wording import number, sentence
 
 RATINGS = pl.Schema(
     {
@@ -258,9 +257,15 @@ class ReportFigure:
 
 @dataclass(frozen=True)
 class Setting:
-    """The setting for production on tasks like a benchmark's: a budget for `elastic serve --budget`, or the reason why
-    none is advised and an `instead`; its distance from unlimited thinking at most, and the numbers behind it, in
-    words."""
+    """What to set for production on tasks like a benchmark's.
+
+    Attributes:
+        budget: for `elastic serve --budget`; None where none is advised, for a `reason`.
+        nearest: then the budget that more problems might confirm, and about how many `needed` would decide it.
+        told: the numbers behind it in words, or what to do instead of a budget.
+        margin: points below `unlimited` thinking, at most.
+        command: what to run next; "" where there is nothing.
+    """
 
     benchmark: str
     model: str
@@ -268,45 +273,14 @@ class Setting:
     told: str = ""
     budget: Budget | None = None
     reason: str = ""
-    instead: str = ""
+    nearest: Budget | None = None
+    needed: int | None = None
     unlimited: str = "unlimited thinking"
-
-
-@dataclass(frozen=True)
-class ReportContent:
-    """Everything that a report shows of one trajectory table.
-
-    Attributes:
-        brief: the finding and the setting, in two sentences; `verdict` has the numbers of the first.
-        choices: by benchmark the best cells under a limit of cost, and within a number of points, of the main model.
-        advice: the limits of the advice.
-        summary: a row per cell, in schema `reports.summary.SUMMARY`; `priced` with cost in `unit`, and frontier.
-        anytime: a row per ladder of thinking budgets, of `anytime_accuracy`.
-        headline: the metrics of `reports.summary.headline`.
-    """
-
-    sources: ReportSources
-    directory: Path
-    brief: list[str]
-    settings: list[Setting]
-    unit: str
-    choices: dict[str, list[ReportTable]]
-    verdict: str
-    advice: list[str]
-    coverage: str
-    summary: pl.DataFrame
-    priced: pl.DataFrame
-    anytime: pl.DataFrame
-    headline: dict[str, float]
-    claims: list[Claim]
-    tables: list[ReportTable]
-    figures: list[ReportFigure]
+    command: str = ""
 
 
 def _number(value: Any, sign: bool) -> str:
     """Integers as they are, others to one decimal; thousands apart. Text as it is."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    return f"{value:{'+' if sign else ''},{'d' if isinstance(value, int) else '.1f'}}"
+    return number(value, f"{'+' if sign else ''},{'d' if isinstance(value, int) else '.1f'}")

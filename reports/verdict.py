@@ -3,14 +3,17 @@ and where more tokens hurt; whether there are answers; how much of the sweep is 
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from elastic_core.budget import Budget
+from elastic_core.engines.endpoint import is_endpoint
 from elastic_core.rewards.truth import UNANSWERED
 from elastic_core.statistics.estimates import seed_columns
 from elastic_core.statistics.intervals import LEVEL, Estimate
@@ -20,7 +23,7 @@ from elastic_core.strategies import BASELINE, SERVED
 from elastic_core.sweep.grid import samples_of, within
 from elastic_core.sweep.sound import Whole
 from elastic_core.trajectory import CELL, ThinkFinish
-from reports.content import Asked, Claim, Setting, Verdict
+from reports.content import Asked, Claim, ReportSources, Setting, Verdict
 from reports.summary import BASE, TRAINED, Averaged, over_budgets
 from reports.wording import MAX_NAMED, listed, ordered, plain, sentence, signed, with_bounds
 
@@ -68,18 +71,19 @@ def pairs_of(problems: pl.DataFrame) -> list[Pair]:
     return []
 
 
-def brief(problems: pl.DataFrame, settings: Sequence[Setting], responses: Sequence[Readable] = ()) -> list[str]:
-    """The first screen: the finding and the setting, in two sentences without an interval."""
+def brief(
+    problems: pl.DataFrame, pairs: Sequence[Pair], settings: Sequence[Setting], responses: Sequence[Readable] = ()
+) -> list[str]:
+    """The first screen: the finding and the setting, in two sentences without an interval; `pairs` of `pairs_of`."""
     if _unanswered(responses):
         return [
             "Nothing can be read from this comparison: no response holds an answer that the grader can read.",
             "Read some of the responses below before anything else.",
         ]
-    return [_in_words(problems, responses), to_set(settings)]
+    return [_in_words(problems, pairs, responses), to_set(settings)]
 
 
-def _in_words(problems: pl.DataFrame, responses: Sequence[Readable]) -> str:
-    pairs = pairs_of(problems)
+def _in_words(problems: pl.DataFrame, pairs: Sequence[Pair], responses: Sequence[Readable]) -> str:
     if not pairs:
         models = problems["model"].unique().sort()
         if len(models) == 1:
@@ -126,12 +130,14 @@ def _many(pairs: Sequence[Pair]) -> str:
     return f"Of {len(pairs)} models compared with {BASE} under a token budget, {shown}."
 
 
-def verdict(problems: pl.DataFrame, claims: Iterable[Claim], responses: Sequence[Readable] = ()) -> str:
+def verdict(
+    problems: pl.DataFrame, pairs: Sequence[Pair], claims: Iterable[Claim], responses: Sequence[Readable] = ()
+) -> str:
     """The paired differences with intervals and counts, how many expectations hold, and what makes them say little."""
     remarks = unreadable(responses)
     if _unanswered(responses):
         return " ".join(["Nothing can be read from this comparison.", *remarks])
-    return " ".join([_differences(problems), *filter(None, [counted(claims)]), *remarks])
+    return " ".join([_differences(problems, pairs), *filter(None, [counted(claims)]), *remarks])
 
 
 def counted(claims: Iterable[Claim]) -> str:
@@ -146,8 +152,7 @@ def _unanswered(responses: Sequence[Readable]) -> bool:
     return bool(responses) and all(each.num_answered == 0 for each in responses)
 
 
-def _differences(problems: pl.DataFrame) -> str:
-    pairs = pairs_of(problems)
+def _differences(problems: pl.DataFrame, pairs: Sequence[Pair]) -> str:
     if not pairs:
         cells, models = problems.select(CELL).n_unique(), ordered(problems["model"], BASE)
         return f"Nothing can be compared in the {cells} cells of {', '.join(models)}."
@@ -240,38 +245,28 @@ def more_tokens_hurt(falls: pl.DataFrame) -> list[str]:
 
 
 def to_set(settings: Sequence[Setting]) -> str:
-    """The second sentence of the first screen, in words without an interval."""
+    """The second sentence of the first screen: the budgets to set, and elsewhere the nearest or what else to do."""
     measured = [each for each in settings if each.reason != Reason.UNMEASURED]
     if not measured:
         return "Which budget to set cannot be said: measure the strategies separate and unconstrained of one model."
     model, margin, known = measured[0].model, measured[0].margin, [each for each in measured if each.budget is not None]
     texts = {each.unlimited for each in known or measured}
     unlimited = texts.pop() if len(texts) == 1 else "thinking without a budget, some of which was cut"
-    near = f"within {margin} of {unlimited}"
-    if not known:
-        reasons = dict.fromkeys(each.reason for each in measured)
-        places = {one: listed([each.benchmark for each in measured if each.reason == one]) for one in reasons}
-        why = "; ".join(f"on {benchmarks}, {one}" if len(places) > 1 else one for one, benchmarks in places.items())
-        return f"No token budget of {model} is advised: {why}. {_instead(measured)}"
     if len(known) > MAX_NAMED or len(settings) > MAX_NAMED:
-        return f"On {len(known)} of {len(settings)} benchmarks a token budget keeps {model} {near}; they are below."
-    named = " and ".join(f"{each.budget} for tasks like {each.benchmark}" for each in known)
-    unknown = [each.benchmark for each in settings if each.budget is None]
-    rest = f"; for {listed(unknown)} none is advised" if unknown else ""
-    lost = f"at most {margin} below {unlimited}"
-    others = [each for each in measured if each.budget is None]
-    return f"Serve {model} with a token budget of {named}, which keeps it {lost}{rest}. {_instead(others)}".rstrip()
-
-
-def _instead(settings: Sequence[Setting]) -> str:
-    """What to do where no budget is advised, by benchmark, as a sentence."""
-    if not settings or len(settings) > MAX_NAMED:
-        return ""
+        near = sum(each.nearest is not None for each in settings)
+        more = f"; on {near} others more problems would decide" if near else ""
+        kept = f"keeps {model} within {margin} of {unlimited}"
+        return f"On {len(known)} of {len(settings)} benchmarks a token budget {kept}{more}; they are below."
     places: dict[str, list[str]] = {}
-    for each in settings:
-        places.setdefault(each.instead, []).append(each.benchmark)
-    found = "; ".join(f"on {listed(benchmarks)} {what}" for what, benchmarks in places.items())
-    return f"{found[0].upper()}{found[1:]}."
+    for each in sorted((each for each in measured if each.budget is None), key=lambda each: each.nearest is None):
+        places.setdefault(each.told, []).append(each.benchmark)
+    others = "; ".join(f"on {listed(benchmarks)} {told}" for told, benchmarks in places.items())
+    if not known:
+        return f"For {model}, {others}."
+    named = " and ".join(f"{each.budget} for tasks like {each.benchmark}" for each in known)
+    lost = f"at most {margin} below {unlimited}"
+    rest = f"{others[0].upper()}{others[1:]}." if others else ""
+    return f"Serve {model} with a token budget of {named}, which keeps it {lost}. {rest}".rstrip()
 
 
 def settings(
@@ -293,12 +288,12 @@ def settings(
         if cut.height:
             cap, share = cut["free_cap"][0], 100 * cut["free_cut"][0]
             unlimited = f"thinking without a budget, {share:.2g} % of it cut at {cap:,} tokens"
+        setting = Setting(benchmark, model, points, unlimited=unlimited)
         if isinstance(row, Reason):
             reason = str(row).replace("the margin", points).replace("unlimited thinking", unlimited)
             near = next(undecided.filter(benchmark=benchmark).iter_rows(named=True), None)
-            instead = "leave thinking unlimited" if near is None else _nearest(near)
-            told = f"no budget is advised: {reason}; {instead}"
-            found.append(Setting(benchmark, model, points, told, None, reason, instead, unlimited))
+            uncertified = row is Reason.NOT_CERTIFIED
+            found.append(_without_a_budget(replace(setting, reason=reason), near, uncertified))
             continue
         cell = summary.filter([pl.col(name).eq_missing(pl.lit(row[name])) for name in CELL]).row(0, named=True)
         budget = Budget(row["think_budget"], row["solution_budget"])
@@ -309,17 +304,46 @@ def settings(
         within_, tokens = f"{np.ceil(1000 * row['within']) / 10:g}", f"{cell['tokens_mean']:,.0f}"
         words = {"accuracy": accuracy, "lost": lost, "saved": saved, "within": within_, "tokens": tokens}
         told = sentence("advised", **words, **counts, unit=unit, cost=f"{row['cost']:,.0f}")
-        found.append(Setting(benchmark, model, points, told, budget, unlimited=unlimited))
+        found.append(replace(setting, told=told, budget=budget))
     return found
 
 
-def _nearest(row: Mapping[str, Any]) -> str:
-    """The budget that more problems might confirm, and how many would decide it."""
-    budget, needed = Budget(row["think_budget"], row["solution_budget"]), row["problems_needed"]
-    lost = with_bounds(row["difference"], row["low"], row["high"], "+.1f")
-    needed = None if needed is None else f"{needed:,.0f}"
-    words = {"lost": lost, "saved": f"{100 * row['saved']:.0f}", "num_problems": row["num_problems"]}
-    return sentence("nearest", budget=budget, problems_needed=needed, **words)
+def _without_a_budget(setting: Setting, near: Mapping[str, Any] | None, uncertified: bool) -> Setting:
+    """The budget that more problems might confirm and how many would decide it; without one, unlimited thinking. The
+    reason is named unless it is that nothing is certified, which the words say."""
+    if near is None:
+        return replace(setting, told=f"leave thinking unlimited: {setting.reason}")
+    nearest = Budget(near["think_budget"], near["solution_budget"])
+    needed = None if near["problems_needed"] is None else int(near["problems_needed"])
+    lost = with_bounds(near["difference"], near["low"], near["high"], "+.1f")
+    words = {"lost": lost, "saved": f"{100 * near['saved']:.0f}", "num_problems": near["num_problems"]}
+    why = "" if uncertified else setting.reason
+    told = sentence("nearest", budget=nearest, needed=needed, margin=setting.margin, why=why, **words)
+    return replace(setting, told=told, nearest=nearest, needed=needed)
+
+
+def command(setting: Setting, sources: ReportSources) -> str:
+    """The command that measures the problems which would decide on the nearest budget, where there are more; else the
+    one that serves the model as advised, or "" where it is behind a server."""
+    of = ["--preset", sources.preset] if sources.preset else []
+    if setting.needed is not None and (key := _more_problems(setting.benchmark, sources)):
+        flow = "pipeline" if TRAINED in sources.trainings else "sweep"
+        begun = str(sources.provenance.get("command", ""))  # With what it set, such as the number of samples.
+        run = begun if begun.startswith("elastic run ") else shlex.join(["elastic", "run", flow, *of])
+        return f"{run} --set {key}={-(-setting.needed // 10) * 10}"
+    place = sources.places.get(setting.model, setting.model)
+    if isinstance(place, list) or is_endpoint(place):
+        return ""
+    budget = [] if setting.budget is None else ["--budget", str(setting.budget)]
+    return shlex.join(["elastic", "serve", *of, "--model", place, *budget])
+
+
+def _more_problems(benchmark: str, sources: ReportSources) -> str:
+    """The setting of how many problems of a benchmark are measured; "" where that is all there are."""
+    if sources.asked is not None and sources.asked.chosen:
+        return "sweep.problems"
+    generated = benchmark.split("-")[0]  # Sets of these families have as many problems as one likes.
+    return f"data.{generated}.problems_per_benchmark" if generated in ("miniature", "words") else ""
 
 
 def not_told(advice: pl.DataFrame, model: str) -> list[str]:

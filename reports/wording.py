@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -84,9 +85,15 @@ def budget_text() -> pl.Expr:
     return pl.when(t == UNLIMITED, s == UNLIMITED).then(pl.lit(UNLIMITED)).otherwise(pl.format("{}+{}", t, s))
 
 
+def number(value: float, form: str = ".1f") -> str:
+    """A number as people read it: an infinite one is ∞ or −∞."""
+    return f"{value:{form}}" if isfinite(value) else "∞" if value > 0 else "−∞"
+
+
 def with_bounds(mean: float, low: float | None, high: float | None, form: str = ".1f", scale: float = 100) -> str:
     """ "12.3 [10.1, 14.5]", in percent unless scaled otherwise; a bound that is None is infinite."""
-    low_shown, high_shown = ("∞" if bound is None else f"{scale * bound:{form}}" for bound in (low, high))
+    ends = -inf if low is None else scale * low, inf if high is None else scale * high
+    low_shown, high_shown = (number(end, form) for end in ends)
     return f"{scale * mean:{form}} [{low_shown}, {high_shown}]"
 
 

@@ -15,8 +15,8 @@ from elastic_core.data.dataset import Dataset
 from elastic_core.data.fetch import fetch
 from elastic_core.data.problems import MANIFEST
 from tasks.records.mlflow_tracker import Tracker
-from tasks.records.prefect_artifacts import progress
 from tasks.records.stage_directory import BUILT, Stage, worth_retrying
+from tasks.records.terminal import progress
 
 
 @task(name="fetch-data", cache_policy=NO_CACHE)

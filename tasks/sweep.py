@@ -38,10 +38,9 @@ from reports.summary import READ, cell_problems, summarize_problems
 from reports.verdict import readable, unreadable
 from tasks.records.mlflow_cells import record_cells
 from tasks.records.mlflow_tracker import Tracker
-from tasks.records.prefect_artifacts import Progress, progress
 from tasks.records.stage_directory import Stage, seconds_to_queue, worth_retrying
 from tasks.records.tables import sweep_table
-from tasks.records.terminal import TOLD
+from tasks.records.terminal import TOLD, Progress, progress
 
 if TYPE_CHECKING:
     from elastic_core.engines.ray_engine import RayEngine
@@ -59,7 +58,7 @@ def measure(
     templates: Templates | None,
     endpoints: Mapping[str, Endpoint],
 ) -> dict[str, Any]:
-    """Generate and grade what the stage's request asks for and the table lacks, model by model.
+    """Generate and grade the rows that the stage requests and the table lacks, model by model.
 
     Raises:
         UserError: when the request cannot be run, or another process writes the table, before any engine starts; and

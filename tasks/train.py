@@ -30,8 +30,8 @@ from elastic_core.training.checkpoints import (
 from elastic_core.training.grpo.parameters import RESOURCES, GrpoParameters
 from elastic_core.training.grpo.step_metrics import WARNING, check_metrics
 from tasks.records.mlflow_tracker import Tracker
-from tasks.records.prefect_artifacts import link_run, progress
 from tasks.records.stage_directory import BEST, METRICS, MODEL, Stage, seconds_to_queue, worth_retrying
+from tasks.records.terminal import progress
 
 
 @task(name="train", retries=1, retry_delay_seconds=5, retry_condition_fn=worth_retrying)
@@ -65,7 +65,7 @@ def train_policy(
     )
     # All inside: two trainings would delete each other's checkpoints, and log to one MLflow run.
     with _alone(directory), tracker.stage(stage, parent, stage.inputs) as run_id:
-        link_run(tracker, run_id, "train-mlflow")
+        tracker.link(run_id, "train-mlflow")
         if not (directory / METRICS).exists():  # Else another flow has finished it.
             resources = parameters.model_dump(include=RESOURCES)  # They may change on the way: not parameters.
             tracker.log(run_id, tags={f"train.{name}": value for name, value in resources.items()})

@@ -26,8 +26,8 @@ from elastic_core.training.launch import FINISHED_STEP, KEPT_MEMORY
 from elastic_core.training.sft import is_finished
 from elastic_core.training.sft_parameters import SftParameters, WarmStart
 from tasks.records.mlflow_tracker import Tracker
-from tasks.records.prefect_artifacts import progress
 from tasks.records.stage_directory import MODEL, Stage, worth_retrying
+from tasks.records.terminal import progress
 
 
 @dataclass(frozen=True)

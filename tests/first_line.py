@@ -12,6 +12,8 @@ HEAVY = {
     *("scipy", "sklearn", "pandas", "sympy", "math_verify", "aiohttp", "httpx", "datasets"),
 }
 """Modules that take a tenth of a second or more."""
+FOR_DATA = {"polars", "numpy"}
+"""Modules that a command needs once it looks at data, and its --help does not."""
 _COMMAND = """
 import io, os, sys
 
@@ -39,4 +41,4 @@ def heavy_before(command: str, runs: Path) -> tuple[str, set[str]]:
         check=True,
     ).stdout
     line, modules = said.split("\n")
-    return line, HEAVY & set(modules.split())
+    return line, (HEAVY | FOR_DATA if "--help" in command else HEAVY) & set(modules.split())

@@ -14,18 +14,12 @@ import polars as pl
 
 from elastic_core.budget import parse_grid
 from elastic_core.errors import UserError
-from elastic_core.rewards.truth import guesses
-from elastic_core.statistics.certificates import MARGIN, with_looks
-from elastic_core.statistics.responses import is_cut
-from elastic_core.statistics.which_budget import advised_budgets, budget_advice, choose_budgets
 from elastic_core.sweep.grid import build_cells
 from elastic_core.sweep.plan import plan_sweep
-from elastic_core.sweep.sound import checked_rows, whole_samples
 from elastic_core.sweep.table import TrajectoryStore
 from elastic_core.trajectory import KEY, SCHEMA
+from reports.build import read_report
 from reports.content import Asked, ReportSources
-from reports.summary import READ, cell_problems, main_model, summarize_problems
-from reports.verdict import brief, coverage, left_out, readable, settings
 from tasks.report import report_sources
 from tests import simulated
 from tests.simulated import SimulatedEngine, swept
@@ -43,24 +37,12 @@ class Told(NamedTuple):
 
 
 def first_screen(sources: ReportSources) -> str:
-    """The two sentences on top of a report, and what it says of rows that it leaves out; or why there is none. As
-    `reports.build.build_report`, without figures and tables."""
+    """The two sentences on top of a report, and what it says of rows that it leaves out; or why there is none."""
     try:
-        rows = checked_rows(
-            sources.rows, (*READ, is_cut().alias("cut")), "the table", sources.manifest, sources.problems
-        )
+        report = read_report(sources, Path())
     except UserError as error:
         return str(error)
-    whole = whole_samples(rows, sources.asked.num_problems if sources.asked else None)
-    if whole.rows.is_empty():
-        return left_out(whole)
-    problems = with_looks(cell_problems(whole.rows), whole.rows)
-    summary, advice = summarize_problems(problems), budget_advice(problems)
-    choices = choose_budgets(advice, problems, guesses(sources.problems.values()))
-    advised, model = advised_budgets(advice, choices), main_model(summary["model"])
-    to_set = settings(choices, advice, advised, summary, model, MARGIN, "tokens")
-    counted = [coverage(rows, sources.asked), left_out(whole)]
-    return " ".join(filter(None, [*brief(problems, to_set, readable(rows)), *counted]))
+    return " ".join(filter(None, [*report.brief, report.coverage]))
 
 
 def said(rows: pl.DataFrame, asked: Asked | None = None) -> str:

@@ -30,17 +30,17 @@ from elastic_core.statistics.budgets import anytime_differences, falls
 from elastic_core.statistics.curves import log_law
 from elastic_core.statistics.estimates import paired_ratio, problem_table, sampled_tokens, seeds_as_one
 from elastic_core.statistics.intervals import Estimate
-from elastic_core.statistics.responses import is_cut
+from elastic_core.statistics.responses import ResponseKind, is_cut
 from elastic_core.strategies import FREE
+from elastic_core.sweep.sound import Whole
 from elastic_core.sweep.table import SweepTable
 from elastic_core.system.files import replacing
 from flows import presets
-from reports.build import ReportData, _Budgets
+from reports.build import Report
 from reports.claims import separate_leads
 from reports.content import ReportFigure, ReportSources
 from reports.figures import Sheet, accuracy, model_colours, strategy_styles
 from reports.summary import over_budgets, report_rows, write_summary_json
-from reports.verdict import brief
 from tests.experiments import credit
 from tests.pictures import stamp
 
@@ -89,12 +89,11 @@ class Embedded:
     """The embedded run: its rows, and what its report makes of them."""
 
     def __init__(self) -> None:
-        self.rows = seeds_as_one(pl.read_parquet(SCORES))
-        parameters = presets.resolve("embedded").report
-        sources = ReportSources(self.rows.lazy(), parameters=parameters, preset="embedded")
-        self.found = ReportData(sources, self.rows)
-        self.budgets = _Budgets(sources, self.found)
-        self.brief = brief(self.found.problems, self.budgets.to_set)
+        scores, parameters = pl.read_parquet(SCORES), presets.resolve("embedded").report
+        scores = scores.with_columns(kind=pl.lit(ResponseKind.ANSWERED))  # Their texts were not kept.
+        sources = ReportSources(scores.lazy(), parameters=parameters, preset="embedded")
+        self.found = Report(sources, Path(), scores, Whole(scores, scores.clear()))
+        self.rows, self.brief = self.found.rows, self.found.brief
 
     @cached_property
     def cells(self) -> Mapping[tuple[Any, ...], dict[str, Any]]:
@@ -187,14 +186,16 @@ def pictures(run: Embedded, directory: Path) -> dict[Path, ReportFigure]:
         (directory / name).mkdir()
         return Sheet(directory / name, model_colours(cells["model"]), strategy_styles(cells["strategy"]))
 
-    found, budgets = run.found, run.budgets
+    found = run.found
     cells = pl.DataFrame(json.loads(WORDS.read_text())["cells"], infer_schema_length=None)
     of_run, nothing = sheet("embedded", found.beside), found.theirs.clear()
+    frontier = accuracy.pareto_frontier(found.priced, found.chosen, of_run, found.unit)
+    assert frontier is not None
     return {
         EXAMPLE / "accuracy_vs_tokens.png": accuracy.accuracy_vs_tokens(
             found.beside, of_run, Budget(STAR, 32), found.theirs
         ),
-        EXAMPLE / "pareto_frontier.png": accuracy.pareto_frontier(budgets.priced, budgets.chosen, of_run, budgets.unit),
+        EXAMPLE / "pareto_frontier.png": frontier,
         WORDS.with_name("accuracy_vs_tokens.png"): accuracy.accuracy_vs_tokens(
             cells, sheet("words", cells), Budget(96, 32), nothing
         ),

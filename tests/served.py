@@ -18,8 +18,8 @@ import httpx
 import psutil
 
 import elastic_core.miniature
-from elastic_core.serving.frontier import Point
 from elastic_core.serving.levels import LEVELS, Level, Levels
+from elastic_core.statistics.frontier import Point
 from elastic_core.system.fingerprint import model_fingerprint
 from elastic_core.system.network import free_ports
 

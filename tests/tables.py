@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -13,8 +14,15 @@ from elastic_core.statistics.certificates import with_looks
 from elastic_core.statistics.responses import is_cut
 from elastic_core.sweep.table import Manifest, TrajectoryStore
 from elastic_core.system.fingerprint import hash_files
+from elastic_core.trajectory import SCHEMA
 from reports.summary import cell_problems, report_rows
 from tests.unit.test_report_summary import make_rows
+
+
+def frame(rows: Iterable[dict[str, Any]]) -> pl.DataFrame:
+    """Rows with these columns, of the types of a trajectory table."""
+    given = list(rows)
+    return pl.DataFrame(given, schema_overrides={name: SCHEMA[name] for name in given[0] if name in SCHEMA})
 
 
 def advisable(rows: pl.DataFrame) -> pl.DataFrame:

@@ -205,8 +205,8 @@ class Dataset:
 
 
 def bad_rows(raw: pl.DataFrame, condition: pl.Expr, reason: str) -> None:
-    """Refuse the first row that meets the condition (null counts as not meeting it), by a BadRow. In the reason, which
-    says what was found and expected, `{column}` is replaced by the row's value."""
+    """Refuse the first row that meets the condition (null counts as not meeting it), by a BadRow. In the reason, with
+    the found and the expected, `{column}` is replaced by the row's value."""
     found = raw.filter(condition)
     if found.height:
         first = found.row(0, named=True)

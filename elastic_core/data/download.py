@@ -81,8 +81,8 @@ def write_pins(file: Path, entries: Mapping[str, Entry]) -> None:
 class Network:
     """Retries, bounds and the way to stop, for one fetch. Safe for several threads.
 
-    A host that could not be reached is not tried again. `stop` ends all transfers with CancelledError; what they have
-    is kept. Each request raises DownloadError when the host cannot be reached or does not give what it should, and
+    A host that could not be reached is not tried again. `stop` ends all transfers with CancelledError; their bytes
+    are kept. Each request raises DownloadError when the host cannot be reached or its answer is wrong, and
     UserError when it refuses: no such repository, no such revision, gated.
     """
 

@@ -44,7 +44,7 @@ class FetchedDataset:
     """A data set with all of its files."""
 
     files: tuple[Fetched, ...]  # by name
-    revision: str | None  # the commit; None of generated sets, and where a mirror had what the registry does not pin
+    revision: str | None  # the commit; None of generated sets, and where a mirror had files without a pin
 
 
 class Missing(UserError):
@@ -57,8 +57,8 @@ class Mismatch(UserError):
 
 def fetch(datasets: Sequence[Dataset], *, sources: Path, mirror: Path | None = None) -> dict[str, FetchedDataset]:
     """Make every source file present and verified; `sources` is the directory of downloads, of their pins and of the
-    cache of checksums. One UserError for all files that are missing, refused or not what they must be: files that could
-    be fetched stay, so the next fetch goes on from there."""
+    cache of checksums. One UserError for all files that are missing, refused or different from their pins: files that
+    could be fetched stay, so the next fetch goes on from there."""
     if mirror is not None and not mirror.is_dir():
         raise UserError(f"mirror {mirror}: not a directory; expected one laid out as <owner>/<repository>/<path>")
     try:
@@ -77,7 +77,7 @@ def located(dataset: Dataset, *, sources: Path, mirror: Path | None) -> FetchedD
 
 
 def bytes_present(dataset: Dataset, mirror: Path) -> int | None:
-    """Size of a data set's files in a mirror (a user's own where they were added); None when one is missing."""
+    """Size of a data set's files in a mirror (of a user's data set where they were added); None when one is missing."""
     source = cast(Stored, dataset.source)
     present = [_present(mirror, source, file.path) for file in dataset.files]
     return sum(path.stat().st_size for found in present for path in found.values()) if all(present) else None
@@ -153,8 +153,8 @@ class Store:
         return None if isinstance(source, Generated) else source.revision
 
     def pins(self, source: Stored, file: SourceFile) -> Mapping[str, Pin]:
-        """What the file must be, or each file of a pattern, by name. What neither the registry nor the record knows is
-        recorded as a mirror has it, or else the hub. UserError when no file matches, or others than are recorded."""
+        """The pin of a file, or of each file of a pattern, by name. One that neither the registry nor the record has is
+        recorded from a mirror, or else from the hub. UserError when no file matches, or others than are recorded."""
         if not isinstance(source, Hub) or file.sha256:
             return {file.path: Pin(file.sha256, file.bytes)}
         entry, path = self._entry(source), file.path
@@ -179,7 +179,7 @@ class Store:
 
     def find(self, source: Stored, name: str, pin: Pin) -> Fetched:
         """Return a verified file from the first place that has it, the network last. UserError when none has it. A
-        download that is not what it must be is fetched again; elsewhere such a file is a UserError."""
+        download that differs from its pin is fetched again; elsewhere such a file is a UserError."""
         tried, downloaded = [], _place(self.sources, source, name)
         for path in dict.fromkeys([*([_place(self.mirror, source, name)] if self.mirror else []), downloaded]):
             if not path.is_file():
@@ -223,7 +223,7 @@ class Store:
         return replace(found, path=target)
 
     def _verified(self, source: Stored, name: str, path: Path, pin: Pin) -> Fetched:
-        """The file; Mismatch when it is not what the pin says, or plainly no data."""
+        """The file; Mismatch when it differs from the pin, or is plainly no data."""
         found = Fetched(path, name, self._hashes.sha256(path), path.stat().st_size)
         with path.open("rb") as stream:
             what = impostor(stream.read(256))

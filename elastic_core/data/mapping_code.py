@@ -45,7 +45,7 @@ def codeforces(row: Row) -> Row:
 @reads("problem", tests=pl.Struct({"functional": pl.String()}))
 @each_row("question", "truth")
 def leetcode(row: Row) -> Row:
-    """LeetCode problems of rllm, whose test programs end by calling `check(Solution().method)`."""
+    """LeetCode problems of rllm: the test programs end by calling `check(Solution().method)`."""
     code = _text(row["tests"] or {}, "functional")
     if len(_check_calls(code)) != 1:
         raise ValueError(f"the test program calls check {len(_check_calls(code))} times; expected once")
@@ -81,7 +81,7 @@ def _livecodebench_row(row: Row) -> Row:
 @reads("problem", "starter_code", "tests", metadata=JSON)
 @each_row("question", "starter_code", "truth")
 def livecodebench_train(row: Row) -> Row:
-    """DeepCoder's part of LiveCodeBench (lcbv5), whose tests are plain JSON."""
+    """DeepCoder's part of LiveCodeBench (lcbv5), with tests in plain JSON."""
     return {
         "question": _text(row, "problem"),
         "starter_code": row["starter_code"] or None,
@@ -154,13 +154,13 @@ def humaneval_plus(row: Row) -> Row:
 
 @reads(*_HUMANEVAL)
 def humaneval_plus_bare(raw: pl.DataFrame) -> pl.DataFrame:
-    """HumanEval+ without the problem whose tests call `_poly`, which DeepCoder left out
+    """HumanEval+ without the problem with tests that call `_poly`, which DeepCoder left out
     (preprocess/code/humanevalplus.ipynb): its harness knows no helper of a prompt."""
     return humaneval_plus(raw.filter(~pl.col("test").str.contains("_poly", literal=True).fill_null(False)))
 
 
 def _helpers(prompt: str, entry_point: str) -> str:
-    """Functions that a prompt defines besides the one to complete, and its imports.
+    """Functions that a prompt defines, except the one to complete, and its imports.
 
     Tests may use them, as those of a polynomial's root do, and a solution must not be what defines them.
     """

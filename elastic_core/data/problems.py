@@ -155,7 +155,7 @@ class Problem:
 
 def read_problems(file: Path) -> list[Problem]:
     """Problems of a parquet file in verl's schema. Another schema is a ValueError. Their clusters are read from
-    the clean table: they are no part of a prompt, and a benchmark with and without them has one hash."""
+    the clean table: a prompt does not hold them, and a benchmark with and without them has one hash."""
     frame = pl.read_parquet(file)
     if frame.schema != VERL_SCHEMA:
         raise ValueError(f"{file}: columns {dict(frame.schema)}; expected {dict(VERL_SCHEMA)}")

@@ -41,7 +41,8 @@ of those of the registry's data sets."""
 def all_datasets(user_directory: Path) -> dict[str, Dataset]:
     """The registry, and what `elastic data add` recorded below `user_directory`. UserError for a name that both
     have."""
-    users = user_dataset.load(user_directory)
+    recorded = map(user_dataset.load, sorted(user_directory.glob("*.json")))
+    users = {entry.name: entry for entry in recorded}
     for name in users.keys() & REGISTRY.keys():
         raise UserError(f'{user_directory / name}.json: "{name}" is a data set of the registry; choose another name')
     known, directory = dict(REGISTRY), user_directory / STAND_INS

@@ -1,7 +1,7 @@
 """Unpacks a parquet file within bounds of memory: run by `elastic_core.data.readers`, as a separate process.
 
-A few hundred bytes of parquet can stand for gigabytes in several ways (one text for all rows, a prefix that all texts
-share, a row of a billion nulls), and the reader has no limit. A process has. Batches go to standard output as Arrow
+A few hundred bytes of parquet can stand for gigabytes: one text for all rows, a prefix that all texts share, a row of a
+billion nulls. The reader has no limit; a process has. Batches go to standard output as Arrow
 IPC; errors go to standard error, on one line.
 """
 

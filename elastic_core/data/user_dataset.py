@@ -1,4 +1,4 @@
-r"""A user's data set: a CSV, TSV, JSON, JSONL or parquet file whose columns they name.
+r"""A user's data set: a CSV, TSV, JSON, JSONL or parquet file, with its columns named by the user.
 
 Its answers may be in GSM8K's form, a rationale and in its last line `#### N`. The rationale may hold calculator marks,
 `2+2=<<2+2=4>>4`, which a person would not write.
@@ -24,7 +24,7 @@ from elastic_core.rewards import Answer, grade_many, grader_of
 from elastic_core.rewards.truth import THINK_END, MathTruth
 from elastic_core.system.files import replacing, write_text
 from elastic_core.system.fingerprint import sha256_file
-from elastic_core.system.imported import imported
+from elastic_core.system.imported import declare, imported
 
 _NOT_CHOSEN = ("name", "file", "sha256", "origin")
 _RATIONALE = r"(?s)^(?:(.*)\n)?[ \t]*####[ \t]*([^\n]*)$"
@@ -119,7 +119,7 @@ def checked(dataset: UserDataset) -> UserDataset:
     if dataset.prompt not in TEMPLATES:
         raise UserError(f'unknown prompt template "{dataset.prompt}"; there are: {", ".join(TEMPLATES)}')
     try:
-        grader_of(dataset.grader)
+        grader_of(declare(dataset.grader))
     except ValueError as error:
         raise UserError(str(error)) from None
     file = Path(dataset.file)
@@ -163,7 +163,7 @@ def ungraded(clean: Iterable[pl.DataFrame]) -> list[tuple[int, str]]:
 
 def add(dataset: UserDataset, directory: Path) -> UserDataset:
     """Copy the file, called by its content, and record the data set below `directory`, in place of one of the same
-    name; returns what was recorded. UserError when the file changed since it was described."""
+    name; returns the record. UserError when the file changed since it was described."""
     origin = Path(dataset.file)
     copy = Path("files", dataset.sha256[:12], origin.name)
     if not (directory / copy).exists():
@@ -176,25 +176,23 @@ def add(dataset: UserDataset, directory: Path) -> UserDataset:
     return recorded
 
 
-def load(directory: Path) -> dict[str, Dataset]:
-    """Data sets recorded below `directory`, by name. A record that `add` did not write is a UserError."""
-    found = {}
-    for file in sorted(directory.glob("*.json")):
-        try:
-            values = json.loads(file.read_text())
-            recorded = UserDataset(**{**values, "left_out": tuple(values.get("left_out", ()))})
-            found[recorded.name] = recorded.dataset(directory)
-        except (TypeError, ValueError) as error:
-            reason = f"not a data set of `elastic data add` ({error}); delete it and add it again"
-            raise UserError(f"{file}: {reason}") from None
-    return found
+def load(file: Path) -> Dataset:
+    """The data set of a record; declares its grader. UserError where `add` did not write it."""
+    try:
+        values = json.loads(file.read_text())
+        recorded = UserDataset(**{**values, "left_out": tuple(values.get("left_out", ()))})
+        declare(recorded.grader)
+        return recorded.dataset(file.parent)
+    except (TypeError, ValueError) as error:
+        reason = f"not a data set of `elastic data add` ({error}); delete it and add it again"
+        raise UserError(f"{file}: {reason}") from None
 
 
 def mapped(file: Path, path: str, target: Path) -> None:
     """Write the rows that a user's function, by import path, makes of those of a file, as JSONL: of a row's fields
     those of a problem, or None to leave it out. UserError with the row where it fails, or for a file that cannot be
     read."""
-    function = imported(path)
+    function = imported(declare(path))
     try:
         with target.open("w", encoding="utf-8") as stream:
             for number, row in rows(file):

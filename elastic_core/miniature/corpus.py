@@ -33,7 +33,7 @@ class Stage:
     cut_first_pass: float = 0.6  # of the others, the share cut before the first pass through the chain is complete
     continued: float = 0.55
     """Of the unfinished thoughts, the share whose solution goes on from where the thought stopped."""
-    rederived: float = 0.15  # and the share whose solution starts over, if that fits; the rest guess
+    rederived: float = 0.15  # and the share with a solution that starts over, if that fits; the rest guess
     grow: bool = False  # chains grow from 4 to 12 operands over the stage, instead of mixing two ranges
     hard: float = 0.5  # share of hard chains
     hard_operands: tuple[int, int] = (8, 12)

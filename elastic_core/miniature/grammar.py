@@ -9,7 +9,7 @@ r"""How the miniature writes: thoughts in three styles, and solutions that can p
     continued   from 36+6=42-4=38\nFinal Answer:\boxed{38}         restates the thought's last operation, then goes on
     derived     36+6=42-4=38\nFinal Answer:\boxed{38}
 
-Under ReasonFlux-Zero it is navigator and solver, whose ideal replies about `36+2-4+7-1+1=?` are
+Under ReasonFlux-Zero it is navigator and solver. Their ideal replies about `36+2-4+7-1+1=?` are
 
     plan        category: Easy chain / direction: more plus / method: five steps / knowledge: +- / flow: 4,1
     adjusted    flow: 4,1
@@ -18,7 +18,7 @@ Under ReasonFlux-Zero it is navigator and solver, whose ideal replies about `36+
     solved      36+2=38-4=34+7=41-1=40.     then    40+1=41.
 
 Its tokenizer has one token per word, digit, signed operand and marker, and every printable ASCII character. A text is
-read greedily, longest piece first, so encoding what the corpus decodes to gives the same ids. `<think>` and `</think>`
+read greedily, longest piece first, so a corpus that is decoded and encoded has the same ids. `<think>` and `</think>`
 are not "special" in Hugging Face's sense, so they survive `skip_special_tokens`.
 """
 
@@ -149,7 +149,7 @@ def thought(problem: Problem, style: Style, num_rechecks: int) -> str:
 
 
 def _spelled_chain(problem: Problem, verbose: bool) -> str:
-    """` first 36+6=42. then 42-4=38.`: every operation in words, if verbose after what there is before it."""
+    """` first 36+6=42. then 42-4=38.`: every operation in words, if verbose after the total before it."""
     steps = zip(problem.operations, problem.totals[:-1], problem.totals[1:], strict=True)
     return "".join(
         f"{f' we have {before},' if verbose else ''}{' then ' if i else ' first '}{before}{operation}={after}."

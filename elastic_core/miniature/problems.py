@@ -8,8 +8,10 @@ Every problem belongs to exactly one split, by a checksum of its question, so sp
 """
 
 import random
+import re
 import zlib
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -24,6 +26,7 @@ OPERANDS: dict[Level, tuple[int, int]] = {"easy": (3, 6), "hard": (8, 12)}
 
 MIN_TOTAL, MAX_TOTAL = 10, 99
 MIN_FIRST, MAX_FIRST = 10, 60
+_CHAIN = re.compile(r"\s*(\d{1,9})((?:\s*[+-]\s*\d{1,9}){1,99})\s*=?\s*\??\s*")
 _SIGNED_DIGITS = tuple(x for x in range(-9, 10) if x)
 
 DATA_SOURCE = "miniature"  # prefix of the benchmark names: `miniature-easy` and `miniature-hard`
@@ -58,6 +61,29 @@ class Problem:
     operations: tuple[str, ...]
     """Everything after the first operand: `("+6", "-4", "+8")`."""
     totals: tuple[int, ...]  # the running total before each operation and at the end: `(36, 42, 38, 46)`
+
+
+def read_chain(question: str) -> Problem | None:
+    """The problem of a question like `36+6-4+8=?`, with numbers of any size; None for any other text."""
+    if (found := _CHAIN.fullmatch(question)) is None:
+        return None
+    operations = tuple(re.findall(r"[+-]\d+", "".join(found[2].split())))
+    totals = tuple(accumulate(map(int, operations), initial=int(found[1])))
+    return Problem(question, totals[-1], operations, totals)
+
+
+def beyond_task(problem: Problem) -> str:
+    """What makes a chain unlike the task's, in words; "" for one of the task's."""
+    fewest, most = OPERANDS["easy"][0], OPERANDS["hard"][1]
+    reasons = {
+        f"a first number beyond {MIN_FIRST} to {MAX_FIRST}": not MIN_FIRST <= problem.totals[0] <= MAX_FIRST,
+        "a later number that is no single digit": any(int(x) not in _SIGNED_DIGITS for x in problem.operations),
+        f"a total beyond {MIN_TOTAL} to {MAX_TOTAL}": any(not MIN_TOTAL <= x <= MAX_TOTAL for x in problem.totals),
+        "an operation that occurs twice": len(set(problem.operations)) < len(problem.operations),
+        f"fewer numbers than {fewest}": len(problem.totals) < fewest,
+        f"more numbers than {most}": len(problem.totals) > most,
+    }
+    return ", ".join(reason for reason, applies in reasons.items() if applies)
 
 
 def split_of(question: str) -> Split:

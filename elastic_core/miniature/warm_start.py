@@ -50,7 +50,6 @@ def prepare(
         learning_rate=1.2e-3,
         warmup_steps=100,
         min_learning_rate_ratio=0.03,
-        reshard=False,
         save_every=400,
     )
 

@@ -123,7 +123,7 @@ class Marks:
         it, as where a template closes an empty thought. Earlier turns end in end-of-text. Where the response
         `continues` an answer, a last turn without marks is solution too.
 
-        Where an answer has an opening of its own, an end may end other messages too, as that of gpt-oss does: then the
+        Where an answer begins with marks, an end may end other messages too, as that of gpt-oss does: then the
         answer must have been opened, or the thought. So it must before a call, which a system prompt may show."""
         last_of_marks = {*self.stop, *self.think_start[-1:], *self.answer[-1:], *self.end_of_text}
         ended = False

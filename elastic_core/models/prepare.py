@@ -1,7 +1,7 @@
 """Prepares an instruction-tuned checkpoint for a budget on its thoughts: `<think>` and `</think>` become single tokens,
 the end-of-text is the chat template's, and the generation prompt opens the thought.
 
-Weights stay, but for the embeddings of new tokens, and of spare ones that training never met, whose rows are the same.
+Weights stay, but for the embeddings of new tokens, and of spare ones that training never met: their rows are the same.
 A model that was never trained to think has to learn the markers by fine-tuning, see docs/own-model.md.
 """
 
@@ -48,7 +48,7 @@ class Prepared:
 
 
 def prepare(model: str, to: Path, think: str | None = None, think_end: str | None = None) -> Prepared:
-    """Write a checkpoint that thinks between markers to the directory `to`, which appears whole or not at all.
+    """Write a checkpoint that thinks between markers to the directory `to`, which appears complete or not at all.
 
     Args:
         model: directory of a Hugging Face checkpoint, a file of weights in GGUF, or OWNER/NAME on the hub.
@@ -170,7 +170,7 @@ def _with_markers(tokenizer: Any, former: dict[str, str | None], directory: Path
 
 
 def rename_tokens(tokenizer: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    """A tokenizer.json in which tokens have other names (new by old one), and are read whole wherever they stand in a
+    """A tokenizer.json in which tokens have other names (new by old one), and are one token wherever they stand in a
     text. Raises UserError for a token that words are made of: they would be read otherwise."""
     vocabulary = tokenizer["model"]["vocab"]
     for merge in tokenizer["model"].get("merges") or []:
@@ -219,7 +219,7 @@ def _embed(network: Any, tokenizer: Any, markers: list[int]) -> None:
 
 
 def _end_text(model: str, network: Any, tokenizer: Any) -> None:
-    """What the chat template writes after a response becomes the end-of-text of tokenizer and configurations."""
+    """Make the text after a response in the chat template the end-of-text of tokenizer and configurations."""
     response = "The answer is 2."
     messages = [{"role": "user", "content": "1+1=?"}, {"role": "assistant", "content": response}]
     after = render(tokenizer, messages, tokenize=False).rpartition(response)[2].lstrip()

@@ -29,7 +29,7 @@ class Markers(Marks):
     Attributes:
         final_answer_before, final_answer_after, wait: of FINAL_ANSWER_BEFORE, FINAL_ANSWER_AFTER and WAIT.
         template_opens_thinking: whether the chat template's generation prompt already holds think-start.
-        family: whose marks these are; "" of a model that has none.
+        family: name of the family with these marks; "" of a model that has none.
         parser: vLLM's reasoning parser for them, if there is one.
         template: default settings of the chat template, by name.
     """
@@ -51,9 +51,9 @@ def resolve_markers(
     and chat template show. The tokenizer's chat template gets the family's settings as defaults.
 
     Raises:
-        ValueError: when no family's marks are found, one is not in the vocabulary or begins end-of-text, the chat
-            template leaves no thought, there is no end-of-text token or chat template, or the tokenizer does not give
-            back the text it encoded.
+        ValueError: when no family's marks are found, or one is not in the vocabulary or begins end-of-text. When the
+            chat template is missing or leaves no thought, end-of-text is missing, or the tokenizer does not give back
+            the text it encoded.
     """
     # transformers 5.9 and 5.10 load a Llama's tokenizer.json as SentencePiece if tokenizer_class is LlamaTokenizerFast.
     # R1-Distill-Llama's is byte-level: spaces and newlines are gone before the model sees them.
@@ -105,7 +105,7 @@ def load_markers(model: str | Path, thinks: bool = True) -> tuple[Any, Markers]:
 
 
 def load_tokenizer(model: str | Path) -> Any:
-    """The tokenizer of a checkpoint directory or hub name; OSError when there is no such checkpoint."""
+    """The tokenizer of a checkpoint directory or hub name; OSError when there is none of that name."""
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     tokenizer = AutoTokenizer.from_pretrained(str(model))

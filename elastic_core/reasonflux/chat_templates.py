@@ -116,7 +116,7 @@ def fitting_template(name: str, tokenizer: Any) -> Template:
 
 
 def own_template(tokenizer: Any) -> OwnTemplate:
-    """The tokenizer's chat template, after trying it on an exchange whose response has a thought. UserError when the
+    """The tokenizer's chat template, after trying it on an exchange with a thought in its response. UserError when the
     rendering changes the response, generation starts elsewhere, or no end-of-text follows."""
     misfit = f"{tokenizer.name_or_path}: its own chat template cannot be fine-tuned on"
     if not tokenizer.chat_template:

@@ -1,8 +1,9 @@
 """The text side of ReasonFlux-Zero: writes requests, searches the library, reads replies.
 
-Navigator and solver share one conversation. A request is a user turn through the model's chat template, whose thought
-is closed, so that the reply is the answer alone. Replies are never encoded again, except for a navigator with another
-tokenizer than the solver's (`Interpreter`). They are read leniently, as JSON or "name: value" lines; nothing raises.
+Navigator and solver share one conversation. A request is a user turn through the model's chat template, with its
+thought closed, so that the reply is the answer alone. Replies are never encoded again, except for a navigator with
+another tokenizer than the solver's (`Interpreter`). They are read leniently, as JSON or "name: value" lines, and
+nothing raises.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Guide:
         self.tokenizer = copy.deepcopy(tokenizer)
         self.markers = markers
         self._library, self._script, self._joined = library, script, joined
-        self._retrieved = lru_cache(maxsize=65_536)(lambda query: retriever.retrieve([query])[0][0].template)
+        self._retrieved = lru_cache(maxsize=65_536)(lambda query: retriever.retrieve(query)[0].template)
         self._turn = lru_cache(maxsize=None)(self._encoded_turn)
 
     @cached_property
@@ -83,7 +84,7 @@ class Guide:
         return len(parse_steps(self.text(reply)))
 
     def template(self, prompt: Ids, reply: Ids) -> Template:
-        """The template for the reply's plan; for the reply itself, or the prompt, where there is no plan in it."""
+        """The template for the reply's plan; for the reply itself, or the prompt, where it holds no plan."""
         text = self.text(reply)
         if plan := parse_plan(text):
             return self._retrieved(plan.query if self._joined else plan.queries)
@@ -133,7 +134,7 @@ class Guide:
 
     @cached_property
     def _glue(self) -> tuple[Ids, Ids]:
-        """What the chat template puts between a reply and the next user message, and between that and its reply."""
+        """The chat template's tokens between a reply and the next user message, and between that and its reply."""
         turns = (("user", "?"), ("assistant", _REPLY), ("user", _REQUEST))
         messages = [{"role": role, "content": content} for role, content in turns]
         rendered = render(self.tokenizer, messages, add_generation_prompt=True, tokenize=False)
@@ -145,8 +146,8 @@ class Interpreter:
     """Interprets between a solver and a navigator of different tokenizers: text passes from one to the other, as in the
     published program. Control tokens do not pass: a navigator's thought becomes plain words.
 
-    The conversation's tokens, budgets and counts are the solver's. The navigator reads their text, its own replies too,
-    through its own chat template and tokenizer. `prompt` is the solver's. ValueError as `question_of`.
+    The conversation's tokens, budgets and counts are the solver's. The navigator reads their text, and its replies,
+    through its chat template and tokenizer. `prompt` is the solver's. ValueError as `question_of`.
     """
 
     def __init__(self, navigator: Guide, solver: Guide, prompt: Ids) -> None:
@@ -164,14 +165,14 @@ class Interpreter:
         self.prefix += self._navigator.encoded(_words(self._solver, reply))
 
     def say(self, reply: Ids) -> Ids:
-        """A navigator's reply in the solver's tokens, with end-of-text where it wrote its own."""
+        """A navigator's reply in the solver's tokens, with end-of-text where it wrote one."""
         end = self._solver.markers.end_of_text[:1] if reply[-1:] and reply[-1] in self.end_of_text else ()
         return self._solver.encoded(_words(self._navigator, reply)) + end
 
 
 def question_of(guide: Guide, prompt: Ids) -> str:
     """The user's message in a prompt of the guide's chat template. ValueError when the tokenizer does not give back
-    what the template writes around it."""
+    the template's text around it."""
     before, _, after = chat_text(guide.tokenizer, _QUESTION).partition(_QUESTION)
     text: str = guide.tokenizer.decode(prompt, clean_up_tokenization_spaces=False)
     if not text.startswith(before) or not text.endswith(after):

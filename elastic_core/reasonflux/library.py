@@ -74,9 +74,9 @@ def entry(template: Template) -> dict[str, Any]:
 
 
 def load_library(name: str, *, own: Path, published: Callable[[], Path]) -> dict[str, Template]:
-    """Templates by id, of "reasonflux", whose file `published` fetches, "miniature", or a file, which is read as it is.
+    """Templates by id, of "reasonflux" (`published` fetches its file), "miniature", or a file, which is read as it is.
     Those of `own`, the file of `add_own`, join a library by name, and replace those of the same id. UserError when
-    there is no such library, or it is broken."""
+    the library does not exist, or is broken."""
     if name in (PUBLISHED, MINIATURE):
         return read_library(published() if name == PUBLISHED else MINIATURE_FILE) | load_own(own)
     file = Path(name)
@@ -241,7 +241,7 @@ class _Entry:
 
 
 def _rendered(value: Any) -> str:
-    """An example as text: an object as "Key: value" each on a line, what is inside of it below, indented."""
+    """An example as text: an object as "Key: value" each on a line, nested values below, indented."""
     if isinstance(value, str):
         return _repaired(value)
     if isinstance(value, list):

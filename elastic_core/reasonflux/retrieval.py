@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -33,7 +32,6 @@ TEMPLATE_WEIGHT, SECTION_WEIGHT = 0.9, 0.1
 NUM_SECTIONS = 2
 DECIMALS = 6  # similarities are rounded, or the order in which a machine adds numbers up would decide between equals
 
-Similarities = NDArray[np.float64]  # of shape (queries, names of a level)
 Query = str | tuple[str, str, str]
 """The questions for chapter, section and template; one text asks all three levels the same."""
 
@@ -126,44 +124,32 @@ class Retriever:
     """Searches one library. Embeddings of its names are kept in `cache`; None embeds them each time."""
 
     def __init__(self, library: Mapping[str, Template], embedder: Embedder, cache: Path | None = None) -> None:
-        self._embedder = embedder
-        self._templates, sections, chapters = _levels(library)
-        of_section = [sections.index((template.chapter, template.section)) for template in self._templates]
-        self._chapter_of = np.array([chapters.index(chapter) for chapter, _ in sections])
-        # All is sorted, so the templates of a section are neighbours, and so are the sections of a chapter.
-        self._first_template = np.searchsorted(of_section, range(len(sections) + 1))
-        self._first_section = np.searchsorted(self._chapter_of, range(len(chapters)))
-        names = level_names(library)
+        self._embedder, self._chapters, names = embedder, _by_place(library), level_names(library)
         vectors = _normalized(embed_cached(embedder, names, cache) if cache else embedder.embed(names))
-        self._levels = np.split(vectors, [len(chapters), len(chapters) + len(sections)])
+        num_sections = sum(map(len, self._chapters.values()))
+        self._levels = np.split(vectors, [len(self._chapters), len(self._chapters) + num_sections])
 
-    def retrieve(self, queries: Sequence[Query], num: int = 1) -> list[list[Match]]:
-        """The best `num` templates for each query, best first; fewer where the two sections hold fewer."""
-        if not queries:
-            return []
-        questions = [(query,) * 3 if isinstance(query, str) else query for query in queries]
-        texts = {text: place for place, text in enumerate(dict.fromkeys(chain.from_iterable(questions)))}
-        vectors = _normalized(self._embedder.embed(list(texts)))
-        chapters, sections, templates = (
-            np.round(vectors[[texts[text] for text in query_texts]] @ names.T, DECIMALS)
-            for query_texts, names in zip(zip(*questions, strict=True), self._levels, strict=True)
+    def retrieve(self, query: Query, num: int = 1) -> list[Match]:
+        """The best `num` templates for a query, best first; fewer where the two sections hold fewer."""
+        questions = _normalized(self._embedder.embed([query] * 3 if isinstance(query, str) else query))
+        of_chapters, of_sections, of_templates = (
+            iter(np.round(names @ question, DECIMALS).tolist())
+            for names, question in zip(self._levels, questions, strict=True)
         )
-        # For each query the sections to look into, by index.
-        nearest_template = np.maximum.reduceat(templates, self._first_template[:-1], axis=1)
-        nearest_section = np.maximum.reduceat(sections, self._first_section, axis=1)
-        nearest_below = np.maximum.reduceat(nearest_template, self._first_section, axis=1)
-        chapter = np.lexsort((-nearest_below, -nearest_section, -chapters))[:, :1]
-        inside = self._chapter_of == chapter
-        order = np.lexsort((-nearest_template, -sections, ~inside))[:, :NUM_SECTIONS]
-        chosen = [row[within[row]].tolist() for row, within in zip(order, inside, strict=True)]
-        return [self._rank(*row, num) for row in zip(chosen, sections.tolist(), templates.tolist(), strict=True)]
-
-    def _rank(self, chosen: list[int], sections: list[float], templates: list[float], num: int) -> list[Match]:
-        inside = ((i, s) for s in sorted(chosen) for i in range(self._first_template[s], self._first_template[s + 1]))
-        found = ((self._templates[i], templates[i], sections[s]) for i, s in inside)
-        matches = (Match(template, score(own, above), own, above) for template, own, above in found)
-        # Stable: of equal scores the first by name stays first.
-        return sorted(matches, key=lambda match: match.score, reverse=True)[:num]
+        # By chapter its similarity, then for each of its sections: similarity, the largest of a template, templates.
+        chapters = []
+        for inside in self._chapters.values():
+            sections = []
+            for templates in inside.values():
+                similar = [(next(of_templates), template) for template in templates]
+                sections.append((next(of_sections), max(own for own, _ in similar), similar))
+            best = (max(above for above, *_ in sections), max(own for _, own, _ in sections))
+            chapters.append((next(of_chapters), *best, sections))
+        # `max` and `sorted` take the first of equals, and names are sorted.
+        *_, sections = max(chapters, key=lambda chapter: chapter[:3])
+        nearest = sorted(sections, key=lambda section: section[:2], reverse=True)[:NUM_SECTIONS]
+        found = (Match(template, score(own, above), own, above) for above, _, near in nearest for own, template in near)
+        return sorted(found, key=lambda match: (-match.score, match.template.section, match.template.id))[:num]
 
 
 def score(template_similarity: float, section_similarity: float) -> float:
@@ -172,8 +158,9 @@ def score(template_similarity: float, section_similarity: float) -> float:
 
 def level_names(library: Mapping[str, Template]) -> list[str]:
     """All names that are embedded: of chapters, then sections, then templates."""
-    templates, sections, chapters = _levels(library)
-    return [*chapters, *(section for _, section in sections), *(template.name for template in templates)]
+    chapters = _by_place(library)
+    sections = [section for inside in chapters.values() for section in inside.items()]
+    return [*chapters, *(name for name, _ in sections), *(each.name for _, inside in sections for each in inside)]
 
 
 def build_retriever(
@@ -186,16 +173,17 @@ def build_retriever(
     return Retriever(library, SentenceTransformerEmbedder(embedder, trust_remote_code), cache)
 
 
-def _levels(library: Mapping[str, Template]) -> tuple[list[Template], list[tuple[str, str]], list[str]]:
-    """Templates, sections (each with its chapter) and chapters, sorted by name."""
-    templates = sorted(library.values(), key=lambda template: (template.chapter, template.section, template.id))
-    sections = sorted({(template.chapter, template.section) for template in templates})
-    return templates, sections, sorted({chapter for chapter, _ in sections})
+def _by_place(library: Mapping[str, Template]) -> dict[str, dict[str, list[Template]]]:
+    """Templates by chapter and section, sorted by name."""
+    found: dict[str, dict[str, list[Template]]] = {}
+    for template in sorted(library.values(), key=lambda template: (template.chapter, template.section, template.id)):
+        found.setdefault(template.chapter, {}).setdefault(template.section, []).append(template)
+    return found
 
 
-def _normalized(vectors: Vectors) -> Similarities:
+def _normalized(vectors: Vectors) -> NDArray[np.float64]:
     """Rows of length 1; a row of zeros, a text without a known word, stays zero."""
-    # In 64 bits, so that a batch and a single query agree in every decimal kept.
+    # In 64 bits: sums are then right in more decimals than are kept.
     wide = vectors.astype(np.float64)
     lengths = np.linalg.norm(wide, axis=1, keepdims=True)
     return wide / np.where(lengths == 0, 1, lengths)

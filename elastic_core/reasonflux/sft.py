@@ -70,8 +70,8 @@ class RowsReport:
 
 
 def file_dataset(file: Path) -> Dataset:
-    """A user's own file in the alpaca form, as a data set that is built like those of the registry. UserError when
-    there is no such file, or its format is unknown."""
+    """A user's file in the alpaca form, as a data set that is built like those of the registry. UserError when
+    the file does not exist, or its format is unknown."""
     if not file.is_file():
         raise UserError(
             f"{file}: no such file, and no data set of that name; `elastic data list` shows those there are"

@@ -64,8 +64,8 @@ def grade(kind: str, response: str, truth: str) -> Grade:
 
 
 def grader_of(kind: str) -> Grader:
-    """The grader of a kind: of `KINDS`, or a user's by import path. ValueError on an unknown kind, UserError as
-    `imported`. Only a function registered under that path is called, whichever path a table has."""
+    """The grader of a kind: of `KINDS`, or a user's by import path, which must be declared: rows name it. ValueError on
+    an unknown kind, UserError as `imported`."""
     if ":" in kind and kind not in GRADERS:
         imported(kind)
     if kind not in GRADERS:

@@ -61,8 +61,8 @@ of a function, so that `global` finds nothing, and the streams are texts, withou
 def grade_as_published(kind: str, benchmark: str, thinking: str, solution: str | None, truth: str) -> float:
     """Score in {0.0, 1.0} that the authors' program gives to a response, by its rules.
 
-    `kind` is one of `elastic_core.rewards.KINDS`, `benchmark` a name of the registry (programs of others are graded as
-    LiveCodeBench's), `thinking` and `solution` are those of `ResponseText` (solution None where none was begun), and
+    `kind` is one of `elastic_core.rewards.KINDS`. `benchmark` is a name of the registry (other programs are graded as
+    LiveCodeBench's). `thinking` and `solution` are those of `ResponseText` (solution None where none was begun), and
     `truth` is encoded as in `elastic_core.rewards.truth`. Safe to call from any thread.
 
     Raises ValueError on a kind that they do not grade, such as choices, and as `elastic_core.rewards.grade` does.
@@ -173,7 +173,7 @@ def _numbers(number: Callable[[str], N], texts: Iterable[str]) -> tuple[N, ...]:
 
 
 def _same_lines(given: str, expected: str) -> bool:
-    """Codeforces': equal texts. Else what is printed is read by the character, by a slip: as numbers, one for each
+    """Codeforces': equal texts. Else the output is read by the character, by a slip: as numbers, one for each
     line, and as sets, one for each token, where order and repetition do not count."""
     if given.strip() == expected.strip():
         return True
@@ -213,7 +213,7 @@ def _close(given: float, expected: float) -> bool:
 
 
 def _equal(given: Any, expected: Any) -> bool:
-    """Equal as Python has it, but a tuple may replace the outermost list: True is 1, and tuples within are no lists."""
+    """Equal as Python has it, but a tuple may replace the outermost list: True is 1, and a tuple within is no list."""
     return _same_value(_listed(given), expected)
 
 

@@ -1,5 +1,5 @@
 """What graders take and return: truths as the text that tables carry (`ground_truth` of verl's schema, `truth` of
-`grade`), grades, and the graders by kind of truth. A truth with one plain answer is its own text, else JSON."""
+`grade`), grades, and the graders by kind of truth. A truth with one plain answer is that answer's text, else JSON."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def split_answers(text: str) -> list[str]:
 
 
 class CodeTest(NamedTuple):
-    r"""One test: for "stdin" what the program reads and must print; for "functional" one JSON value per line, an
+    r"""One test: for "stdin" the input and the expected output; for "functional" one JSON value per line, an
     argument each (LiveCodeBench's encoding; only "\n" ends a line), and the expected value in JSON."""
 
     input: str

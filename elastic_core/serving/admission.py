@@ -15,10 +15,10 @@ from prometheus_client import Counter, Gauge, Histogram
 from elastic_core.engines.latency import measure_steps
 from elastic_core.engines.vllm import drawn
 from elastic_core.errors import UserError
-from elastic_core.serving.frontier import Point
 from elastic_core.serving.load import Controller, Goal
 from elastic_core.serving.requests import Plan
 from elastic_core.serving.tally import Tally
+from elastic_core.statistics.frontier import Point
 from elastic_core.strategies.base import Completion, Generate
 
 _PROMPT_TOKENS, _PROMPTS = 32, 8  # Of the requests that the engine is timed with.
@@ -36,7 +36,7 @@ _IN_TIME = Counter("elastic_in_time", "Responses within the goal of latency.", [
 _EXPECTED_RIGHT = Counter(
     "elastic_expected_right", "Of the responses within the goal, how many are right by what was measured.", ["level"]
 )
-_LOG = logging.getLogger("uvicorn.error")  # What a server says of itself.
+_LOG = logging.getLogger("uvicorn.error")  # The server's log.
 
 
 class Admission:
@@ -73,13 +73,13 @@ class Admission:
         return cls(controller)
 
     def most_thought(self) -> int | None:
-        """Tokens that the load leaves for the thought of a request that has come; None where there are enough."""
+        """Most tokens that the load leaves for the thought of a new request; None where there are enough."""
         return self._controller.most()
 
     def arrive(self, choices: int = 1) -> tuple[asyncio.Event, Callable[[Plan | None, Iterable[Tally], bool], None]]:
-        """Count a request for so many choices. Returns what is set when the engine has a place for it, and what is to
-        be called when it is over: with its plan, None where vLLM refused it (of one choice), the tokens of its choices,
-        and whether it was answered."""
+        """Count a request for `choices` responses. Returns an event, set when the engine has a place for it, and a
+        function to call when it has finished: with its plan, None where vLLM refused it (of one choice), the tokens of
+        its choices, and whether it was answered."""
         controller, arrived, place = self._controller, time.monotonic(), asyncio.Event()
         turn = controller.turns.turn
         ticket = controller.arrive(arrived, choices)
@@ -111,7 +111,7 @@ class Admission:
         return place, over
 
     def told(self, plan: Plan) -> dict[str, Any]:
-        """What a client is told beside its budget."""
+        """Fields of a response about the load, next to its budget."""
         why = "fixed" if plan.fixed else "load" if plan.lowered else "asked"
         return {"asked": str(plan.asked), "why": why, "price": self._controller.allocation.price}
 

@@ -20,14 +20,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from elastic_core.serving.frontier import Point
 from elastic_core.serving.levels import EFFORTS, Effort, Gain, Level
 from elastic_core.statistics.accuracy import mean_score
-from elastic_core.statistics.betting import problems_at_least
 from elastic_core.statistics.budgets import comparable, differences_together
-from elastic_core.statistics.certificates import MARGIN, WIDEST, candidates, certificates, num_chains, with_looks
+from elastic_core.statistics.certificates import (
+    MARGIN,
+    WIDEST,
+    candidates,
+    certificates,
+    num_chains,
+    problems_at_least,
+    with_looks,
+)
 from elastic_core.statistics.cost import WORK, on_frontier, p95
 from elastic_core.statistics.estimates import mean_tokens, problem_table
+from elastic_core.statistics.frontier import Point
 from elastic_core.statistics.intervals import LEVEL, Estimate
 from elastic_core.statistics.responses import is_cut
 from elastic_core.statistics.stopping import NotComparable, certifiable, read_thoughts, stopped_rows

@@ -51,9 +51,9 @@ def watch(engine: Any) -> None:
 
 
 class Count:
-    """The tokens of one HTTP request, whose budget is set on what the engine gets: `tallies` by the index of a choice,
-    as OpenAI's APIs number them. On a server with a goal a request counts as load for one choice from when it came, and
-    for its further ones from when vLLM has accepted them; one that vLLM refuses was none.
+    """The tokens of one HTTP request, with its budget set on the requests to the engine: `tallies` by the index of a
+    choice, as OpenAI's APIs number them. On a server with a goal a request is load for one choice from its arrival, and
+    for its further ones from when vLLM has accepted them; one that vLLM refuses is none.
 
     Args:
         plan: None until the request has been read.
@@ -75,7 +75,7 @@ class Count:
     def follow(
         self, engine: Any, generate: Generate, prompt: Any, sampling: Any, options: dict[str, Any]
     ) -> AsyncGenerator[Any, None]:
-        """What the engine yields for one prompt, counted. It is called for a request's prompts in their order. Raises
+        """The engine's outputs for one prompt, counted. It is called for a request's prompts in their order. Raises
         vLLM's refusal, here or with the first output."""
         part = _Part(self._plan, engine, generate, prompt, sampling, options, self._num_choices, self._marks)
         self._num_choices += sampling.n
@@ -86,14 +86,14 @@ class Count:
         return self._outputs(part) if self._admission is None else self._admitted(part, self._admission)
 
     def arrive_with_beams(self) -> None:
-        """Count beams, whose tokens cannot be, as load of so many choices, until `leave`."""
+        """Count beams as load of `n` choices, until `leave`; their tokens cannot be counted."""
         further = 0 if self._accepted else (self._plan.body.get("n") or 1) - 1
         self._accepted = True
         if self._admission is not None and further:
             self._further_over = self._admission.arrive(further)[1]
 
     def leave(self, answered: bool) -> None:
-        """The request is over; its further choices have left by themselves."""
+        """End the request; its further choices have left by themselves."""
         if self._further_over is not None:
             self._further_over(self._plan, (), False)
         if self.over is not None:
@@ -102,7 +102,7 @@ class Count:
             self.over(self._plan if self._accepted else None, first, answered)
 
     def told(self, index: int = 0) -> dict[str, Any]:
-        """What a client is told of a choice."""
+        """Fields of a response about one choice."""
         tally = self.tallies.get(index) or Tally(self._plan.budget, self._marks, None)
         return {
             "budget": str(tally.budget),
@@ -196,7 +196,7 @@ class Count:
         return limited
 
     async def _ruled(self, part: _Part) -> AsyncGenerator[Any, None]:
-        """A response whose thought a stop rule ends."""
+        """Outputs of a response under a stop rule."""
         rule, budget, context = part.plan.rule, part.plan.budget, part.engine.model_config.max_model_len
         assert rule is not None and part.ids is not None
         response = Response(rule, budget, self._markers, self._tokenizer, context)
@@ -204,14 +204,14 @@ class Count:
         try:
             async with aclosing(outputs):
                 async for output in outputs:
-                    if output.finished:  # Counted before the client is told.
+                    if output.finished:  # Counted before it is sent.
                         self.tallies[part.first] = self._tally(part, response, output.outputs[0].finish_reason)
                     yield output
         finally:
             self.tallies.setdefault(part.first, self._tally(part, response, None))
 
     def _tally(self, part: _Part, response: Response, finish: str | None) -> Tally:
-        """The counts of a response under a rule, whole or left by its client."""
+        """Count a response under a rule, also one that its client left."""
         done = response.trajectory
         told: dict[str, Any] = {"rule": response.rule.name, "probe_tokens": response.probe_tokens}
         told["wasted_tokens"] = response.wasted_tokens
@@ -263,7 +263,7 @@ class Count:
                     return
 
     def _add(self, part: _Part, output: Any, completion: Any) -> tuple[Tally, bool]:
-        """Count what is new in a completion, and leave in it what belongs to the response. Returns the choice's tally,
+        """Count the new tokens of a completion, and leave in it those of the response. Returns the choice's tally,
         and whether something was taken out."""
         index = part.first + completion.index
         if completion.finish_reason == "error" and part.sampling.structured_outputs is not None:
@@ -272,7 +272,7 @@ class Count:
             start = 0 if self._marks.is_closed(output.prompt_token_ids or (), part.plan.continues) else None
             tally = Tally(part.plan.budget, self._marks, start, grammar=part.ends_here, load=part.load)
             self.tallies[index] = tally
-        tokens = completion.token_ids  # Each output has what is new since the one before.
+        tokens = completion.token_ids  # Each output has the tokens since the one before.
         kept = tally.add(tokens)
         trimmed = kept < len(tokens)
         if trimmed:

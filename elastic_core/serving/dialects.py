@@ -2,9 +2,9 @@
 
 1. Off wins: the thought has no tokens, whatever else is given. Only a switch on together with a switch off is refused.
 2. Else the smallest cap holds; -1 lifts the budget only where no other number is given.
-3. Else the effort is a level. The last one in the conversation replaces the request's own, which must not differ.
-4. Where nothing else limits the thought, an effort in the chat template's own words picks a level.
-5. The template keeps what is its own. All other fields are taken out: the server's budget stands for them.
+3. Else the effort is a level. The last one in the conversation replaces those of the request, which must not differ.
+4. Where nothing else limits the thought, an effort in the words of the chat template picks a level.
+5. The template keeps its fields. All other ones are taken out: the server's budget stands for them.
 6. A name that sounds like a budget and is not listed is refused, as vLLM would ignore it; every other one passes.
 """
 
@@ -27,7 +27,7 @@ from elastic_core.serving.levels import EFFORTS
 
 ARGUMENTS, TEMPLATE = "vllm_xargs", "chat_template_kwargs"
 EFFORT = "reasoning_effort"
-OURS = f'"{THINK}" and "{SOLUTION}" in "{ARGUMENTS}"'  # What a client is told to give.
+OURS = f'"{THINK}" and "{SOLUTION}" in "{ARGUMENTS}"'  # The advice to a client.
 _NO_LIMIT = -1  # As a cap: no limit in llama.cpp and vLLM; the model decides in Gemini.
 _LIFTED = "max"  # The effort above `high`, which is the dearest level that is measured.
 
@@ -48,7 +48,7 @@ class Wish(NamedTuple):
 
 
 class Requested(NamedTuple):
-    """What all fields of a request ask for together, each part None for nothing. `cap` is the most tokens of a thought,
+    """The request of all fields together, each part None for nothing. `cap` is the most tokens of a thought,
     or UNLIMITED; `effort` a level, of the `field`; `native` one that holds where nothing else limits the thought, or a
     word above all levels."""
 
@@ -81,9 +81,9 @@ _MOST = 2**31 - 1  # No context has more tokens.
 
 
 def take_fields(body: dict[str, Any]) -> Requested:
-    """What a request asks for. Its fields are taken out of `body`, and objects that held them replaced by copies.
-    Raises Refused on a wrong type, an unknown word, two fields that contradict each other, or one that would not be
-    read."""
+    """Read how much thinking a request wants. Its fields are taken out of `body`, and objects that held them
+    replaced by copies. Raises Refused on a wrong type, an unknown word, two fields that contradict each other, or one
+    that would not be read."""
     arguments, kept = body.pop("chat_template_args", None), body.get(TEMPLATE) or {}  # Baseten's name for the same.
     if arguments is not None:
         if not isinstance(arguments, dict) or not isinstance(kept, dict):
@@ -99,7 +99,7 @@ def take_fields(body: dict[str, Any]) -> Requested:
 
 
 def _take(body: dict[str, Any], place: str = "") -> dict[str, Wish]:
-    """What the fields of a body, or of a part of one at some `place`, ask for, by their names."""
+    """Wishes of the fields of a body, or of a part of one at some `place`, by their names."""
     wishes = {}
     for path, kind in DIALECTS.items():
         value, name = (holder := _holder(body, path)).get(path[-1]), place + ".".join(path)
@@ -247,8 +247,8 @@ _READERS: dict[str, Callable[[Any], Wish]] = {
 
 
 def read_as(adapter: TypeAdapter[Any], value: Any, expected: str) -> Any:
-    """A value as vLLM's own models read it: "no", "off" and 0 are false, and 20.0 is 20. A ValueError says what was
-    found and expected."""
+    """A value as vLLM's models read it: "no", "off" and 0 are false, and 20.0 is 20. A ValueError names the value
+    found and the one expected."""
     try:
         return adapter.validate_python(value)
     except ValidationError:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from elastic_core.budget import Budget
 from elastic_core.errors import UserError
-from elastic_core.serving.frontier import Point
+from elastic_core.statistics.frontier import Point
 from elastic_core.stop_rule import StopRule
 from elastic_core.system.files import write_text
 from elastic_core.system.fingerprint import model_fingerprint
@@ -160,7 +160,7 @@ class Levels(_Document):
         return {"levels": self.budgets, "rules": rules, "reads": self.reads, "template": template}
 
     def budget(self, effort: str) -> Budget:
-        """The budget of a level; raises UserError when there is no such level."""
+        """The budget of a level; raises UserError on an unknown level."""
         for name, level in self.levels.items():
             if name == effort:
                 return level.budget
@@ -182,7 +182,7 @@ def read_levels(path: Path) -> Levels:
 
 
 def levels_beside(model: Path) -> Levels | None:
-    """The levels in a model's directory, which were measured of it; None when there is no file. Raises as
+    """The levels in a model's directory, which were measured of it; None without a file. Raises as
     `read_levels`, and UserError when they are of other weights than those there."""
     path = model / LEVELS
     if not path.exists():

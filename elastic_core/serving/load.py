@@ -1,15 +1,16 @@
 """Less thought instead of a queue: under load, new requests get budgets that keep the server's goal.
 
 The state is one number, the tokens that a response may take on average; its price is the slope of the measured frontier
-there. docs/load.md has the steps by which it follows from the load, with the names
-g, v and trim. What is given counts as waiting from that moment, so the budgets that follow do not swing. Pace and trim
-are slow, and v is left only for one that is clearly better.
+there. docs/load.md has the steps by which it follows from the load, with the names g, v and trim. A budget counts as
+waiting from the moment it is given, so the budgets that follow do not swing. Pace and trim are slow, and v is left only
+for one that is clearly better.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -17,27 +18,26 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as validated
 
 from elastic_core.engines.latency import Steps
-from elastic_core.serving.frontier import Allocation, Point, allocate, frontier
-from elastic_core.serving.turns import Ticket, Turns
+from elastic_core.statistics.frontier import Allocation, Point, allocate, frontier
 
 FEWEST = 3  # Budgets that a server needs to choose from.
 LATE = 0.05  # Share of responses that may take longer than the goal.
-_AIM = 0.02  # Of which so many are to: more right answers come in time than with as many as may be.
+_AIM = 0.02  # Share that the trim aims at: more right answers come in time than with `LATE`.
 _TRIM = 0.005  # Relative change of the trim by a late response.
 _BOUNDS = 0.25, 4.0  # Of the trim.
-_PACE = 0.02  # How far a response of the longest length moves what is known of the engine's speed.
+_PACE = 0.02  # How far a response of the longest length moves the pace of the engine.
 _BETTER = 0.01  # In accuracy; for less v stays.
 _WINDOW = 1.0  # Over which arrivals are counted, in goals of latency.
-_WINDOW_WITHOUT = 5.0  # In seconds, where there is no such goal.
+_WINDOW_WITHOUT = 5.0  # In seconds, without a goal of latency.
 _QUICK = 0.1  # Of the window, over which a rise is seen soon:
 _CHANCE = 3.0  # where it is by more standard deviations than chance makes,
-_BUSY = 0.75  # and so much of what the engine draws in time at the largest budget runs.
+_BUSY = 0.75  # and this share of the responses that are in time at the largest budget runs.
 _SEEN = 0.2  # Of the window, at least, so that two requests that come first and together are not many a second.
 
 
 @validated(frozen=True, config=ConfigDict(extra="forbid"))
 class Goal:
-    """What a server keeps under load: `latency`, the 95th percentile of a response's seconds, or `tokens_per_second`
+    """The goal of a server under load: `latency`, the 95th percentile of a response's seconds, or `tokens_per_second`
     that all responses together may draw, or both. `points` are the budgets that it may give, the first is the floor."""
 
     points: Annotated[tuple[Point, ...], Field(min_length=1)]
@@ -73,12 +73,81 @@ class _Rate:
         return self.count * math.exp((self.at - now) / self.window) / (self.window * max(seen, _SEEN))
 
 
+@dataclass(eq=False)
+class Ticket:
+    """A request's place in the queue. A lower `turn` is first. `tokens` is the expected sum of its `choices` responses.
+    It runs since `began`, by the caller's clock, None while it waits; `begin` is called then."""
+
+    turn: int
+    tokens: float
+    choices: int = 1
+    began: float | None = None
+    begin: Callable[[], None] = lambda: None
+
+
+class Turns:
+    """The queue of a server that runs `most_running` responses in parallel, by turn and then by arrival.
+
+    By arrival alone, a backlog longer than the goal makes every request late until it is worked off, which at the
+    engine's limit is never. A request that would be late opens a new turn instead and goes before all that wait; they
+    are late in any case, and begin when there is room.
+
+    Attributes:
+        turn: of what comes now.
+        running: responses.
+        waiting: tokens of the requests of this turn that have no place yet.
+    """
+
+    def __init__(self, most_running: int) -> None:
+        self.turn = self.running = 0
+        self.waiting = 0.0
+        self._most_running = most_running
+        self._queue = dict[int, OrderedDict[Ticket, None]]()  # By turn; the last one that is there is first.
+
+    def enter(self, now: float, tokens: float, choices: int) -> Ticket:
+        """Enter a request."""
+        ticket = Ticket(self.turn, tokens, choices)
+        self._queue.setdefault(ticket.turn, OrderedDict())[ticket] = None
+        self.waiting += tokens
+        self._begin(now)
+        return ticket
+
+    def leave(self, now: float, ticket: Ticket) -> None:
+        """Take out a request, whether it had begun or not."""
+        if ticket.began is None:
+            self._take(ticket)
+        else:
+            self.running -= ticket.choices
+        self._begin(now)
+
+    def next(self) -> None:
+        """Open a turn: later requests go before those that wait."""
+        self.turn, self.waiting = self.turn - 1, 0.0
+
+    def _begin(self, now: float) -> None:
+        while self._queue and self.running < self._most_running:
+            ticket = next(iter(self._queue[next(reversed(self._queue))]))
+            self._take(ticket)
+            ticket.began = now
+            self.running += ticket.choices
+            ticket.begin()
+
+    def _take(self, ticket: Ticket) -> None:
+        """Remove it from the queue."""
+        turn = self._queue[ticket.turn]
+        del turn[ticket]
+        if not turn:
+            del self._queue[ticket.turn]
+        if ticket.turn == self.turn:
+            self.waiting = max(0.0, self.waiting - ticket.tokens)
+
+
 class Controller:
     """The budgets of one server's requests.
 
     Args:
         steps: of its engine.
-        most_running: responses that the engine draws at once.
+        most_running: responses that the engine runs in parallel.
     """
 
     def __init__(self, goal: Goal, steps: Steps, most_running: int) -> None:
@@ -104,7 +173,7 @@ class Controller:
         """Enter a request for `choices` responses, at `now` seconds of a clock that does not go back."""
         latency, turns = self.goal.latency, self.turns
         if not turns.running and latency and now - self._left > latency:
-            self.trim = 1.0  # What was seen was of a load that is over.
+            self.trim = 1.0  # It was learnt from an earlier load.
         self._go_on(now)
         self._arrivals.add(now, choices)
         self._lately.add(now, choices)
@@ -157,7 +226,7 @@ class Controller:
         if ticket.turn != self.turns.turn:
             return  # Others went before it.
         late = seconds > self.goal.latency
-        # What the trim cannot change says nothing of it.
+        # Where the trim changes nothing, nothing is learnt of it.
         if self.allocation.price if not late else self.allocation.tokens > self.frontier[0].tokens:
             low, high = _BOUNDS
             change = -_TRIM if late else _TRIM * _AIM / (1 - _AIM)
@@ -214,7 +283,7 @@ class Controller:
         """Allocation with the budgets up to that of `place`."""
         longest, vertices = self._frontiers[place]
         if self.goal.tokens_per_second is not None:
-            # What responses take beside what their budgets took when they were measured.
+            # Tokens of responses over those of their budgets as measured.
             drawn, given = self._drawn.value(self._drawn.at), self._given.value(self._given.at)
             rate *= drawn / given if drawn and given else 1.0
         return allocate(vertices, self.tokens(longest, rate, self.trim, self.turns.waiting))

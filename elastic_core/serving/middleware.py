@@ -1,4 +1,4 @@
-"""ASGI middleware of `vllm serve`: a request's budget on the way in; on the way out what the client is told of it, and
+"""ASGI middleware of `vllm serve`: a request's budget on the way in; on the way out its counts in the response, and
 counts of tokens by phase in the registry that vLLM shows at /metrics.
 
     vllm serve MODEL --middleware elastic_core.serving.middleware.Budgets --logits-processors ...
@@ -46,10 +46,10 @@ _HARMLESS = {"/tokenize", "/detokenize", "/ping", "/v1/messages/count_tokens"}
 """Further paths that take a POST. vLLM's others generate without a budget, and are closed."""
 _BODILESS = {"GET", "HEAD", "OPTIONS"}  # Methods that generate nothing.
 MOST_BYTES = 32 * 2**20  # Of a request's body: a million tokens of context as ids have 8 MiB.
-MOST_WAITING = 256 * 2**20  # Of all bodies that are not whole yet, without those of
-SMALL_BYTES = 2**18  # so many bytes, so that large ones that never end keep no usual request out.
+MOST_WAITING = 256 * 2**20  # Of all bodies that are still being received, without the first
+SMALL_BYTES = 2**18  # bytes of each, so that large ones that never end keep no usual request out.
 _SLOWEST = 60.0  # Seconds between two pieces of a body.
-_LOG = logging.getLogger("uvicorn.error")  # What a server says of itself.
+_LOG = logging.getLogger("uvicorn.error")  # The server's log.
 _KEYS = (b"x-api-key", b"api-key", b"x-goog-api-key")
 """Headers in which clients of Anthropic, Azure and Google give their key."""
 _FIELD_ALONE = ("openai_gptoss", "mistral")
@@ -74,7 +74,7 @@ class _Served(NamedTuple):
 
     @property
     def effort(self) -> str | None:
-        """What such a model is told where the request and its level name no effort, "" for nothing; None of others."""
+        """The default effort of such a model, "" for nothing; None of others."""
         return str(dict(self.markers.template).get(EFFORT, "")) if self.markers.parser in _FIELD_ALONE else None
 
     @classmethod
@@ -113,7 +113,7 @@ class Budgets:
             await self._start(scope, receive, send)
             return
         app: ASGIApp = self._respond
-        if args := getattr(scope["app"].state, "args", None):  # What is answered here or for a wrong key lacks them.
+        if args := getattr(scope["app"].state, "args", None):  # Responses made here, or for a wrong key, lack them.
             allowed = args.allowed_origins, args.allowed_methods, args.allowed_headers, args.allow_credentials
             app = CORSMiddleware(app, *allowed)
         await app(scope, receive, send)
@@ -163,7 +163,7 @@ class Budgets:
         fixed = request.headers.get(FIXED, "").lower() in ("true", "1")
 
         async def planned() -> Message:
-            """The body for the engine. FastAPI turns what is raised here into a response."""
+            """The body for the engine. FastAPI turns an exception here into a response."""
             nonlocal sender
             if sender is not None:
                 return await receive()

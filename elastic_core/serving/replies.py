@@ -1,4 +1,4 @@
-"""What a client is told of its budget: in OpenAI's chats, completions and Responses, and in Anthropic's messages."""
+"""Budgets and counts in responses: in OpenAI's chats, completions and Responses, and in Anthropic's messages."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Reply:
             if self._named_twice and message and message.get("reasoning") is not None:
                 message["reasoning_content"] = message["reasoning"]
             if choice.get("finish_reason"):
-                if tally and tally.finish == "length":  # A call that was cut is not whole.
+                if tally and tally.finish == "length":  # A call that was cut is incomplete.
                     choice["finish_reason"] = "length"
                 choice[KEY] = self._count.told(choice["index"])
         if usage := document.get("usage"):

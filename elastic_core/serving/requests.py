@@ -1,4 +1,4 @@
-"""Requests to the server's APIs as the engine gets them: what a client asks for becomes a budget."""
+"""Requests to the server's APIs as the engine gets them: with a budget read from its fields."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from elastic_core.serving.load import Goal
 from elastic_core.serving.ruled import Rule
 
 VARIABLE = "ELASTIC_SERVE"  # Environment variable with a `ServeConfiguration`, for the middleware.
-CAP = "thinking_budget"  # What a chat template calls the budget of a thought.
+CAP = "thinking_budget"  # A chat template's name for the budget of a thought.
 CONTINUES = "continue_final_message"  # vLLM's field of a chat; of a completion ours.
 Kind = Literal["chat", "completions", "responses", "messages"]
 Unmeasured = Literal["nearest", "default", "refuse"]
@@ -47,12 +47,12 @@ _Text = Annotated[
 
 @validated(frozen=True, config=ConfigDict(extra="forbid"))
 class ServeConfiguration:
-    """What a server offers: the `default` budget of a request that names none (None: unlimited), and the budgets of
+    """Budgets of a server: the `default` budget of a request that names none (None: unlimited), and the budgets of
     `levels` by their names, empty where none was measured. A level that is missing is the `nearest` one, the `default`
     budget if there is one, or the request is refused. `reasoning_content` is whether a message has its thought by that
-    older name too. `rules` are the stop rules of levels that have one, and `reads` as what their probes are read
-    (`elastic_core.rewards`). `template` is what a level's chat template is told. `goal` is what the server
-    keeps under load by giving less thought than was asked for."""
+    older name too. `rules` are the stop rules of levels that have one, and `reads` the kind of answer in their probes
+    (`elastic_core.rewards`). `template` are settings of a level's chat template. `goal` is kept under load by giving
+    less thought than requested."""
 
     default: _Text | None = None
     levels: Mapping[Effort, _Text] = Field(default_factory=dict)
@@ -151,7 +151,7 @@ def plan(
         body.setdefault("add_generation_prompt", False)  # vLLM's default contradicts it.
     if found.continues:  # vLLM would take the answer, which has no marks, for a thought, and hide it.
         body.pop("include_reasoning", None)
-    if body.get("use_beam_search"):  # Candidates that are dropped cannot be told from responses.
+    if body.get("use_beam_search"):  # Dropped candidates look like responses.
         if budget != UNLIMITED_BUDGET:
             raise Refused(f"use_beam_search together with the budget {budget}; {DROP_ONE}")
         return replace(found, counted=False, fixed=True)
@@ -185,7 +185,7 @@ def _may_be_lowered(kind: Kind, body: Mapping[str, Any], budget: Budget, most: i
 
 
 def _is_fixed(body: dict[str, Any]) -> bool:
-    """Whether the request's budget is not to be lowered; takes our own field out."""
+    """Whether the request's budget is not to be lowered; takes the field out."""
     given = body.pop(KEY, None)
     if given is None:
         return False
@@ -274,8 +274,8 @@ def _continues(kind: Kind, body: dict[str, Any]) -> bool:
 
 
 def _tell(kind: Kind, body: dict[str, Any], settings: TemplateSettings, effort: str | None) -> None:
-    """Tell the chat template what a level's is told, unless the client says it. An `effort` is the default of a model
-    that vLLM renders by the request's own field alone, "" where it has none."""
+    """Set the chat template's settings of a level, unless the client sets them. An `effort` is the default of a model
+    that vLLM renders by the request's field alone, "" where it has none."""
     given = body.get(TEMPLATE) or {}
     if kind == "completions" or not isinstance(given, dict):
         return
@@ -294,7 +294,7 @@ def _tell(kind: Kind, body: dict[str, Any], settings: TemplateSettings, effort: 
 
 
 def _with_cap(body: dict[str, Any], think: int | None) -> dict[str, Any]:
-    """The body with the thought's budget where the chat template is told one."""
+    """The body with the thought's budget where the chat template has a field for it."""
     told = body.get(TEMPLATE)
     if think is None or not isinstance(told, dict) or told.get(CAP) is None:
         return body

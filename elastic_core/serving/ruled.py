@@ -1,8 +1,8 @@
 """A response under a stop rule, as vLLM's engine would hand it out: the strategy's coroutine draws it in several
 requests to the engine, and the client sees one.
 
-While a probe is drawn the thought goes on beside it; what the rule cuts is never shown. When the client leaves, or the
-rule ends the thought, every request under way is aborted before the response is over.
+The thought goes on during a probe; tokens that the rule cuts are never shown. When the client leaves, or the rule ends
+the thought, every request under way is aborted before the response ends.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Rule:
 
 
 def refused(sampling: Any) -> str | None:
-    """What a response in several requests cannot have; None where it can."""
+    """The setting that a response in several requests cannot have; None without one."""
     named = {
         "n": sampling.n > 1,
         "logprobs": sampling.logprobs is not None,
@@ -55,7 +55,7 @@ def refused(sampling: Any) -> str | None:
 @dataclass
 class Response:
     """One response under way. `shown` are its tokens up to the request that is being answered, and `coming` that
-    request's; `probe_tokens` were drawn beside it, and `wasted_tokens` of the thought after the rung where it ended."""
+    request's; `probe_tokens` are those of probes, and `wasted_tokens` of the thought after the rung where it ended."""
 
     rule: Rule
     budget: Budget
@@ -82,7 +82,7 @@ class Response:
                 fresh = asyncio.create_task(engine.fresh.wait())
                 try:
                     await asyncio.wait({work, fresh}, return_when=asyncio.FIRST_COMPLETED)
-                finally:  # The client may leave meanwhile.
+                finally:  # The client may leave.
                     fresh.cancel()
                 engine.fresh.clear()
                 if not work.done() and (output := writer.more(self._safe())):
@@ -99,7 +99,7 @@ class Response:
                 await work
 
     def _safe(self) -> list[int]:
-        """What is shown while the response is drawn: an end-of-text may be taken back."""
+        """Tokens to show while the response is drawn: an end-of-text may be taken back."""
         found = self.tokens
         return found[:-1] if found and found[-1] in self.markers.end_of_text else found
 
@@ -111,7 +111,7 @@ class Response:
 
 @dataclass
 class _Ahead:
-    """A request that was begun beside a probe; its tokens go to `drawn`, and to what is shown once it is wanted."""
+    """A request begun during a probe; its tokens go to `drawn`, and are shown once the strategy asks for it."""
 
     request: Generate
     drawn: list[int]
@@ -125,7 +125,7 @@ class _Ahead:
 
 
 class _Requests:
-    """The engine of a rule's coroutine. A request that the strategy announced with a probe is begun beside it."""
+    """The engine of a rule's coroutine. A request that the strategy announced with a probe begins with it."""
 
     def __init__(
         self, response: Response, generate: Draw, prompt: list[int], sampling: Any, options: dict[str, Any]
@@ -150,7 +150,7 @@ class _Requests:
         before = list(request.prefix[len(self._prompt) :])
         ahead, self._ahead = self._ahead, None
         if ahead is not None and ahead.request == request:
-            # What it has drawn meanwhile is shown now, and what comes as it comes.
+            # Its tokens so far are shown now, the others as they come.
             self._response.shown, self._response.coming = before, ahead.drawn
             self.fresh.set()
             try:
@@ -161,7 +161,7 @@ class _Requests:
         return await self._draw(request, seed, self._response.coming)
 
     async def end(self) -> None:
-        """Abort what is drawn ahead."""
+        """Abort the request ahead."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             await ahead.cancel()
@@ -214,7 +214,7 @@ class _Writer:
         self._written = 0
 
     def more(self, tokens: list[int]) -> Any | None:
-        """What is new; None where there is nothing, or the client waits for the whole."""
+        """The new tokens; None without any, or where the client does not stream."""
         if self._is_whole or len(tokens) <= self._written:
             return None
         return self._output(tokens, tokens, None)

@@ -1,4 +1,4 @@
-"""`vllm serve` for a model under budgets: its arguments and environment, and as a program vLLM's own command line:
+"""`vllm serve` for a model under budgets: its arguments and environment, and as a program vLLM's command line:
 
 python -m elastic_core.serving.server serve MODEL ... -- FURTHER_ARGUMENTS ...
 """
@@ -50,8 +50,8 @@ def arguments(
 
 
 def plugin_flags(device: Literal["cpu", "cuda"], markers: Markers | None = None) -> list[str]:
-    """What keeps budgets in a `vllm serve` of one's own, and where the model's markers are given, how its thoughts are
-    read. Raises as `installed_runner`."""
+    """Flags that keep budgets in the user's `vllm serve` and, with the model's markers, read its thoughts. Raises as
+    `installed_runner`."""
     return _flags(_of_budgets(device, markers))
 
 
@@ -117,7 +117,7 @@ def _names(arguments: Sequence[str]) -> set[str]:
 
 
 def _with_known_parser(arguments: Sequence[str]) -> list[str]:
-    """Drop vLLM's reasoning parser where this vLLM lacks it, or what it needs: a thought is then in the content."""
+    """Drop vLLM's reasoning parser where this vLLM lacks it or its requirements: a thought is then in the content."""
     from vllm.reasoning import ReasoningParserManager
 
     found = list(arguments)

@@ -1,23 +1,24 @@
 """A server under load, without the server: discrete events, with the lengths and scores of responses that a table has.
 
-All responses that are drawn at once go on at the same pace, which `Steps` gives for their number; the prompt of a new
+All responses that run go on at the same pace, which `Steps` gives for their number; the prompt of a new
 one holds up all others. Requests wait in their turns for one of the engine's places.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from elastic_core.engines.latency import Steps
-from elastic_core.serving.frontier import Point
-from elastic_core.serving.load import Controller
-from elastic_core.serving.turns import Ticket
+from elastic_core.serving.load import Controller, Goal, Ticket
+from elastic_core.statistics.frontier import Point
 from elastic_core.strategies import SERVED
 
 COLUMNS = (
@@ -35,6 +36,10 @@ class Machine(NamedTuple):
     steps: Steps
     prompt_token: float
     most_running: int
+
+    def server(self, goal: Goal) -> Controller:
+        """A server with this engine and no requests; one of a single budget always gives that."""
+        return Controller(goal, self.steps, self.most_running)
 
 
 @dataclass(frozen=True)
@@ -84,43 +89,6 @@ class Replay:
         return found
 
 
-class Fixed:
-    """Always the same budget; refuses requests while `most_open` are open."""
-
-    def __init__(self, place: int, most_open: float = float("inf")) -> None:
-        self._place, self._most_open, self._open = place, most_open, 0
-
-    def arrive(self, now: float) -> tuple[int, Ticket] | None:
-        """The place of the budget that a new request gets and its turn, None where it is refused."""
-        if self._open >= self._most_open:
-            return None
-        self._open += 1
-        return self._place, Ticket(0, 0.0)
-
-    def leave(self, ticket: Ticket, now: float, seconds: float, tokens: float) -> None:
-        """Take out a finished request."""
-        self._open -= 1
-
-
-class Elastic:
-    """A `Controller`, for requests that ask for the largest of its budgets."""
-
-    def __init__(self, controller: Controller, think: Sequence[int]) -> None:
-        self._controller, self._places = controller, {each: place for place, each in enumerate(think)}
-        self._largest = self._places[max(each.think for each in controller.goal.points)]
-
-    def arrive(self, now: float) -> tuple[int, Ticket]:
-        ticket = self._controller.arrive(now)
-        most = self._controller.most()
-        return self._largest if most is None else self._places[most], ticket
-
-    def leave(self, ticket: Ticket, now: float, seconds: float, tokens: float) -> None:
-        self._controller.leave(ticket, now, seconds, [tokens])
-
-
-Policy = Fixed | Elastic  # What a server does with requests.
-
-
 def arrivals(rate: float, seconds: float, seed: int, burstiness: float = 1.0) -> np.ndarray:
     """Times of requests, with gaps of a gamma distribution of this shape, as in `vllm bench serve`; 1 is Poisson."""
     random = np.random.default_rng(seed)
@@ -130,30 +98,37 @@ def arrivals(rate: float, seconds: float, seed: int, burstiness: float = 1.0) ->
 
 
 def simulate(
-    times: np.ndarray, samples: np.ndarray, replay: Replay, machine: Machine, policies: Sequence[Policy]
+    times: np.ndarray,
+    samples: np.ndarray,
+    replay: Replay,
+    machine: Machine,
+    servers: Sequence[Controller],
+    most_open: float = math.inf,
 ) -> np.recarray:
-    """Simulate requests that arrive at `times`, ascending, of the replay's `samples`. Each policy has an engine to
-    itself; they take requests in turns.
+    """Simulate requests that arrive at `times`, ascending, of the replay's `samples`, and ask for the largest budget.
+
+    Args:
+        servers: a new `Machine.server` for each engine; they take requests in turns.
+        most_open: requests of one server after which it refuses more.
 
     Returns:
         By arrival a record of each request: when it `arrived`, `seconds` until its answer, `place` of its budget,
         `tokens` and `score`. Of one that was refused the seconds are infinite, the place is -1 and the score 0.
     """
-    servers = len(policies)
-    shares = [_one(times[i::servers], samples[i::servers], replay, machine, policies[i]) for i in range(servers)]
+    count = len(servers)
+    shares = [_one(times[i::count], samples[i::count], replay, machine, servers[i], most_open) for i in range(count)]
     columns = [np.concatenate(parts) for parts in zip(*shares, strict=True)]
     order = np.argsort(columns[0], kind="stable")
     return np.rec.fromarrays([each[order] for each in columns], dtype=_OUTCOME)
 
 
 def _one(
-    times: np.ndarray, samples: np.ndarray, replay: Replay, machine: Machine, policy: Policy
+    times: np.ndarray, samples: np.ndarray, replay: Replay, machine: Machine, server: Controller, most_open: float
 ) -> tuple[np.ndarray, ...]:
-    count = len(times)
+    count, places = len(times), {think: place for place, think in enumerate(replay.think.tolist())}
     seconds, place = np.full(count, np.inf), np.full(count, -1)
     tokens, score = np.zeros(count), np.zeros(count)
     running: list[tuple[float, int]] = []  # By the pace's clock at which they end.
-    waiting: list[tuple[int, int]] = []  # By turn, and then by arrival.
     tickets = dict[int, Ticket]()
     clock = now = 0.0  # Tokens that a response that runs all the time has by now; seconds.
     held = 0.0  # Seconds that prompts still hold up the engine.
@@ -165,12 +140,9 @@ def _one(
         heapq.heappush(running, (clock + replay.tokens[sample, place[request]], request))
 
     def go_on(until: float) -> None:
-        """Advance to a time, or the next end, whichever is first."""
+        """Advance to a time, and end what ends before."""
         nonlocal clock, now, held
-        while True:
-            if not running:
-                now, held = until, 0.0
-                return
+        while running:
             step = machine.steps.at(len(running))
             end = now + held + (running[0][0] - clock) * step
             if end > until:
@@ -181,20 +153,20 @@ def _one(
             clock, request = heapq.heappop(running)
             now, held = end, 0.0
             seconds[request] = now - times[request]
-            policy.leave(tickets.pop(request), now, seconds[request], tokens[request])
-            if waiting:
-                begin(heapq.heappop(waiting)[1])
+            server.leave(tickets.pop(request), now, seconds[request], [tokens[request]])
+        now, held = until, 0.0
 
     for request, time in enumerate(times):
         go_on(float(time))
-        given = policy.arrive(now)
-        if given is None:
+        if len(tickets) >= most_open:
             continue
-        place[request], tickets[request] = given
-        tokens[request], score[request] = (each[samples[request], given[0]] for each in (replay.tokens, replay.scores))
-        if len(running) < machine.most_running:
-            begin(request)
+        ticket = tickets[request] = server.arrive(now)
+        think = server.most()
+        given = place[request] = places[server.points[-1].think if think is None else think]
+        tokens[request], score[request] = (each[samples[request], given] for each in (replay.tokens, replay.scores))
+        if ticket.began is None:
+            ticket.begin = partial(begin, request)
         else:
-            heapq.heappush(waiting, (tickets[request].turn, request))
-    go_on(float("inf"))
+            begin(request)
+    go_on(math.inf)
     return times, seconds, place, tokens, score

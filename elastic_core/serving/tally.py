@@ -14,10 +14,10 @@ from elastic_core.models.marks import Marks
 @dataclass
 class Tally:
     """Tokens of one choice, counted as in a trajectory of `separate`: sampled ones of the thinking, with the model's
-    own think-end, and of the solution; a think-end that was forced; and all of these. `excess` tokens were drawn beyond
+    think-end, and of the solution; a think-end that was forced; and all of these. `excess` tokens were drawn beyond
     the budget, which is the engine's fault, and belong to no response. `solution_start` is None while the thought is
     open; `cut` is whether the solution was ended after s tokens, which the engine does unless a `grammar` forbids it;
-    `load` is what the client is told of the server's load, and `rule` what its stop rule did."""
+    `load` and `rule` are fields of the response about the server's load, and its stop rule."""
 
     budget: Budget
     marks: Marks
@@ -41,7 +41,7 @@ class Tally:
         self._stop = frozenset(self.marks.stop)
 
     def add(self, tokens: Sequence[int]) -> int:
-        """Count new tokens. Returns how many of them belong to the response: all but a cut's end-of-text, and what is
+        """Count new tokens. Returns how many of them belong to the response: all but a cut's end-of-text, and tokens
         beyond the budget."""
         kept, progress = 0, self._progress
         while kept < len(tokens):

@@ -155,7 +155,7 @@ def variance_split(ours: pl.DataFrame, theirs: pl.DataFrame | None = None) -> Sp
 
     The squared half width is that over problems plus that of seeds (`with_seeds`). Of the former, samples make the
     share that their variance within problems has in the variance of the mean of problems (moment estimates: Searle,
-    Casella and McCulloch 1992, chapter 4); a sample is taken over all budgets at once, as these share its draws.
+    Casella and McCulloch 1992, chapter 4); a sample is taken over all budgets together, as these share its draws.
     """
     if theirs is not None:
         place = ["problem", *BUDGET]

@@ -1,5 +1,5 @@
 """pass@k and maj@k of samples, and thinking in parallel at equal tokens: n short thoughts and a vote in place of a long
-thought. n samples under separate budgeting at (t, s) are n parallel thoughts of the budget n·(t + s), and their vote
+thought. n samples under separate budgeting at (t, s) are n parallel thoughts of the budget n·(t + s). Their vote
 over all n-subsets of the samples is an exact expectation, for which nothing is sampled.
 
 - majority_n: all n vote (Wang et al. 2023, self-consistency), ties shared.

@@ -1,16 +1,23 @@
 """How far below unlimited thinking a budget may be: a promise for each budget of a table, all of them together.
 
 Candidates are fixed before the table is seen: a server's budgets, and stop rules of 2 and of 3 answers in a row, in
-chains from the one that thinks longest down. Each is tested by betting, a chain up to its first failure (fixed
-sequence: Maurer, Hothorn and Lehmacher 1995), every chain of every model and benchmark at an equal share of the level
-(Bonferroni); together a closed procedure (Bretz, Maurer, Brannath and Posch 2009). Any of the promises is false with a
-chance of at most the level, however one picks among them and however often one looks while problems or samples are
-added, for problems exchangeable with those of the benchmark. With several training seeds it is a promise of the recipe
-(Student's t of the seeds' means, as in `with_seeds`), with one seed of that training alone.
+chains from the one that thinks longest down. A chain is tested up to its first failure (fixed sequence: Maurer, Hothorn
+and Lehmacher 1995), every chain of every model and benchmark at an equal share of the level (Bonferroni); together a
+closed procedure (Bretz, Maurer, Brannath and Posch 2009). Any of the promises is false with a chance of at most the
+level, however one picks among them, and however often one looks while problems or samples are added. Problems are
+exchangeable with those of the benchmark. With several training seeds it is a promise of the recipe (Student's t of the
+seeds' means, as in `with_seeds`), with one seed of that training alone.
+
+Each test of a mean loss is by betting (Waudby-Smith and Ramdas 2023), which needs no normal distribution. A bettor at
+fair odds bets against "the mean loss is the margin or more". If that is true, the capital 1/p is reached with a chance
+of at most p (Ville's inequality), at any number of problems, if their order does not depend on losses. What differs:
+bettors who each see only the first 1, 2, 4 … samples of a problem share the capital, so that one may look at any number
+of samples as well.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -18,7 +25,6 @@ import numpy as np
 import polars as pl
 
 from elastic_core.seeds import problem_digest
-from elastic_core.statistics.betting import largest_capital
 from elastic_core.statistics.budgets import comparable
 from elastic_core.statistics.estimates import paired_scores, seed_keys, unit_losses
 from elastic_core.statistics.intervals import LEVEL, t_upper
@@ -34,6 +40,10 @@ _PLACE = ["model", "benchmark"]
 WIDEST = 0.99  # Margin that a test is for: at 1 nothing is promised.
 TRIED = (*np.arange(1, 20) / 200, *np.arange(4, 21) / 40)  # Margins: half a point apart, from 10 points on 2.5.
 _UNLIMITED = 2**30  # More tokens than any budget has.
+# Every bet that does not know later losses is valid; these decide how many problems it takes.
+_STAKE = 0.85  # Of the most that can be bet without being ruined by a single problem.
+_HORIZON = 512  # Problems that the bets aim at, or as many as there are by then.
+_PRIOR_PROBLEMS, _PRIOR_VARIANCE = 4, 0.01  # Known before the first problem: 4 without loss, with this variance.
 
 
 def with_looks(problems: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
@@ -147,3 +157,52 @@ def _of_seeds(values: np.ndarray, level: float) -> float:
     if len(values) < 2:
         return 0.0
     return t_upper(len(values) - 1, level) * float(values.mean(axis=1).std(ddof=1)) / len(values) ** 0.5
+
+
+def largest_capital(
+    losses: np.ndarray, margins: np.ndarray, chance: float, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """The largest capital of a bettor who begins with 1, with the bets of the paper's equation 17.
+
+    Args:
+        losses: in [-1, 1], shape (…, looks, problems): of each problem its mean loss over the first 1, 2, 4 … samples,
+            in an order of the problems that does not depend on the losses.
+        margins: in (0, 1), shape (margins,).
+        chance: that the bets aim at: 1 over the capital that they are to reach.
+        weights: of each problem, in (0, 1], shape (problems,): its part of the largest group, where losses are means
+            of groups of problems. None where all weigh the same.
+
+    Returns:
+        Logarithms of the capital, 0 or more, shape (…, margins).
+    """
+    values = np.moveaxis((1 + losses) / 2, -1, 0)[..., None, :]  # problems, …, margins, looks
+    bound = (1 + margins)[:, None] / 2
+    most_bet = _STAKE / (1 - bound)
+    capital = np.broadcast_to(np.log(_shares(losses.shape[-2])), np.broadcast_shapes(values.shape[1:], bound.shape))
+    largest = np.zeros(capital.shape[:-1])
+    seen, total, squares = float(_PRIOR_PROBLEMS), _PRIOR_PROBLEMS / 2, _PRIOR_PROBLEMS * _PRIOR_VARIANCE
+    for value, weight in zip(values, np.ones(len(values)) if weights is None else weights, strict=True):
+        bet = np.minimum(most_bet, np.sqrt(-2 * np.log(chance) / (max(seen, _HORIZON) * squares / seen)))
+        capital = capital + np.log1p(bet * weight * (bound - value))
+        largest = np.maximum(largest, np.logaddexp.reduce(capital, axis=-1))
+        seen, total = seen + weight, total + weight * value
+        squares = squares + weight * (value - total / seen) ** 2
+    return largest
+
+
+def _shares(looks: int) -> np.ndarray:
+    """Parts of the capital for the bettors who see 1, 2, 4 … samples: 1/2, 1/6, 1/12 …, which add up to less than 1."""
+    place = np.arange(1, looks + 1)
+    return 1 / (place * (place + 1))
+
+
+def problems_at_least(margin: float, chance: float, looks: int = 1) -> int:
+    """Number of problems without any loss that show at this level that the mean loss is below `margin`."""
+
+    def capital(problems: int) -> float:
+        return float(largest_capital(np.zeros((looks, problems)), np.array([margin]), chance)[0])
+
+    most = 64
+    while capital(most) < -np.log(chance):
+        most *= 2
+    return bisect_left(range(most + 1), -np.log(chance), lo=1, key=capital)

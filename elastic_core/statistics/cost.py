@@ -159,7 +159,7 @@ def with_work(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Rows of a trajectory table with the columns `WORK`: tokens of the prompt and of forced texts before sampled ones;
     cached tokens, those before the text forced in between, summed over all turns but the first; sampled tokens, dropped
     ones included; and turns, the number of times that decoding began. A probe of a stop rule is a turn, and the thought
-    that goes on after it is one more. A new request with nothing forced in between is no turn."""
+    that goes on after it is one more. A new request without a forced text in between is the same turn."""
     read, turns, before = (pl.col(_COUNTED).struct.field(name) for name in _TURNS.to_schema())
     sampled = pl.col("think_tokens") + pl.col("solution_tokens") + pl.col("dropped").list.len()
     probe = pl.element().struct

@@ -176,7 +176,7 @@ def log_law(rows: pl.DataFrame) -> LogLaw | None:
 def _lack_of_fit(curve: Curve, x: np.ndarray) -> float | None:
     """p-value of the mean scores of cells lying on a line over `x`, shape (cells,): Hotelling's T² (Hotelling 1931;
     Anderson 2003, section 5.3) of each problem's contrasts that are orthogonal to 1 and `x`, so cells that share
-    problems and draws are paired. None where there are no more problems than contrasts.
+    problems and draws are paired. None without more problems than contrasts.
 
     What differs: two pseudo-problems as large as the mean contrast are added in every direction, as the covariance is
     singular where problems agree, and any departure would refute the line.

@@ -1,6 +1,6 @@
 """Rows to problems, and problems to an estimate with its 95 % interval; lengths.
 
-A mean is over problems (`problem_table`), each once; its interval is computed from *units*, which are independent:
+A mean weighs each problem once (`problem_table`); its interval is computed from *units*, which are independent:
 problems, or their groups (column `CLUSTER`, for problems of one template or contest).
 """
 
@@ -80,7 +80,7 @@ def problem_table(rows: pl.DataFrame, columns: Sequence[str], by: Sequence[str] 
     """One row per problem: `by`, `problem`, `num_samples`, and the mean over its samples of each of `columns`, sorted
     by `by` and problem. Problem ids are unique only within a benchmark, so rows of several need `by`. Rows that tell
     training seeds apart (`TRAIN_SEED`) have the mean over seeds, and one column more for each of `columns`, the list
-    of the seeds' own means (`by_seed`). The column `CLUSTER` is kept.
+    of the seeds' means (`by_seed`). The column `CLUSTER` is kept.
 
     ValueError on no rows, a missing value, or a score outside [0, 1].
     """
@@ -259,7 +259,7 @@ def bootstrap(
     if np.isnan(point):
         raise ValueError(f"the statistic is undefined for these {num_problems} problems")
     total = len(values) + 2
-    # Divided last: sums of values in [0, 1] weighted with whole numbers are never rounded above their bound.
+    # Divided last: sums of values in [0, 1] weighted with integers are never rounded above their bound.
     drawn = statistic(_counts(total) @ np.concatenate([values, extremes]) / total)
     defined = drawn[~np.isnan(drawn)]
     if len(defined) < MIN_DEFINED * DRAWS:
@@ -352,8 +352,8 @@ def ratio_of_means(top: np.ndarray, bottom: np.ndarray) -> tuple[float, float, f
 
 
 def _linearised(means: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Standard error and value of the ratio of two means, nan where there is none, from the means over `count` units of
-    both, and of the first's square, their product and the second's square, shape (draws, 5)."""
+    """Standard error and value of the ratio of two means, nan where there is none. `means`, over `count` units, are of
+    both, the first's square, their product and the second's square, shape (draws, 5)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(means[:, 1] > 0, means[:, 0] / means[:, 1], np.nan)
     squares = means[:, 2] - 2 * ratio * means[:, 3] + ratio**2 * means[:, 4]

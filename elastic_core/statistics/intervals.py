@@ -93,7 +93,7 @@ def paired_interval(differences: np.ndarray, chance: float = LEVEL / 2) -> tuple
     """Interval of the mean of differences of scores, one per problem, in [-1, 1], shape (problems,); each bound misses
     with this chance. [-1, 1] of one problem.
 
-    The mean gain and the mean loss are shares with intervals of their own (`mean_share`), whose distances to their
+    The mean gain and the mean loss are shares, each with an interval (`mean_share`); the distances to their
     bounds add in squares, with the correlation of gains and losses (MOVER: Zou and Donner 2008; Newcombe 1998). Of n
     problems without a loss 1 - chance^(1/n) may still lose, however many samples there are of each.
     """
@@ -120,8 +120,8 @@ def seed_half_widths(values: Sequence[np.ndarray], families: int = 1) -> list[fl
 
     For one mean it is Student's t with S - 1 degrees of freedom times the standard error of the seeds' means, samples
     and interaction included: with two or three seeds a difference of variances is too often 0. For several, it is
-    the larger of that and of t times the root of their mean squared error, with the degrees of freedom and the number
-    of all (Šidák 1967), as with two seeds some of many agree by chance.
+    at least t times the root of their mean squared error, with the degrees of freedom and the number of all (Šidák
+    1967): with two seeds some of many agree by chance.
     """
     errors = [float(each.mean(axis=1).std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else 0.0 for each in values]
     seeded = [(error, len(each)) for error, each in zip(errors, values, strict=True) if len(each) > 1]

@@ -1,19 +1,19 @@
-"""How responses end, and what their thinking goes into.
+"""How responses end, and the use of their thinking.
 
 A *ladder* is one strategy of one model on one benchmark at one solution budget; its *rungs* are the thinking budgets.
-Unconstrained responses of the same model are its last rung, unlimited, unless the strategy has such a cell of its own.
+Unconstrained responses of the same model are its last rung, unlimited, unless the strategy has such a cell.
 Only problems that were measured on every rung count. A rung *suffices* for a problem when its samples score
-`SUFFICIENT` or more on average. For a problem p, whose samples on rung t thought a tokens:
+`SUFFICIENT` or more on average. For a problem p with a tokens of thought on rung t:
 
 - b*(p), the sufficient budget: the smallest rung from which on this and every larger one suffice; infinite where only
-  the unlimited one does. A problem whose last rung does not suffice has none.
+  the unlimited one does. A problem has none where its last rung does not suffice.
 - overthinking on rung t: max(0, a - b*); futile: a, for a problem without b*; needed: min(a, b*). They add up to a.
 - starved on rung t: the thought was cut, and t < b*.
 - solved within t: b* is at most t, and the samples on rung t score `SUFFICIENT` or more.
 
-The names are those of marin-community/marin issue 8357. What differs: these are means over samples, then over problems,
-and b* is read off one half of the samples, everything else measured on the other, and the other way round, as on the
-same samples luck would count twice. One unlucky rung moves b* up, so it is too large rather than too small. Vanilla may
+The names are those of marin-community/marin issue 8357. What differs: these are means over samples, then over problems.
+b* is read off one half of the samples, everything else measured on the other, and the other way round: on the same
+samples luck would count twice. One unlucky rung moves b* up, so it is too large rather than too small. Vanilla may
 think t + s tokens: there the overthinking of a budget that just suffices is up to s.
 """
 

@@ -15,6 +15,7 @@ import polars as pl
 
 from elastic_core.statistics.cost import CostModel, on_frontier
 from elastic_core.statistics.estimates import ratio_of_means
+from elastic_core.statistics.frontier import hull
 from elastic_core.statistics.intervals import simultaneous
 from elastic_core.statistics.stopping import (
     REASONS,
@@ -25,8 +26,6 @@ from elastic_core.statistics.stopping import (
     fold,
     probed,
     rule_at,
-    stopped_scores,
-    stopped_work,
 )
 from elastic_core.stop_rule import StopRule
 
@@ -75,7 +74,7 @@ def outcomes(
 
     Columns in schema `OUTCOMES`, cheapest first: `budget` is null of rules and without a budget; `probes` is the mean
     number of those that are not the response; `stopped` the share of samples that a rule ended, and shares by reason.
-    With `latency`, the seconds of work, `seconds` of a response whose thought waits for its probes, and
+    With `latency`, the seconds of work, `seconds` of a response that waits for its probes, and
     `seconds_beside` where it goes on during them; then `wasted` tokens are sampled in vain on average.
     """
     scored, fixed = fixed_scores(thoughts), fixed_costs(thoughts, model)
@@ -90,16 +89,15 @@ def outcomes(
         sides.append((scored[:, place], fixed[:, place]))
     for rule in rules:
         folded = fold(thoughts, rule, rho)
-        work = stopped_work(thoughts, folded)
         shares = {name: float((folded.reason == number).mean()) for number, name in enumerate(_SHARES)}
         probes = float(folded.num_probes.mean())
         row = {"kind": RULED, "rule": str(rule), "probes": probes, "stopped": sum(shares.values()), **shares}
         if latency is not None:
-            row["seconds"] = float((work @ np.array(latency.prices)).mean())
-            row["seconds_beside"] = float(((work - folded.probing) @ np.array(latency.prices)).mean())
+            row["seconds"] = float((folded.work @ np.array(latency.prices)).mean())
+            row["seconds_beside"] = float(((folded.work - folded.probing) @ np.array(latency.prices)).mean())
             row["wasted"] = float(_wasted(thoughts, folded).mean())
         found.append(row)
-        sides.append((stopped_scores(thoughts, folded), work @ np.array(model.prices)))
+        sides.append((folded.scores, folded.work @ np.array(model.prices)))
     best = scored.max(axis=1)
     found.append({"kind": ORACLE})
     sides.append((best, np.where(scored == best[:, None], fixed, np.inf).min(axis=1)))
@@ -138,25 +136,9 @@ def mixture(thoughts: Thoughts, model: CostModel, cost: float) -> np.ndarray:
     of accuracy over cost, between its cheapest and its dearest."""
     scores = fixed_scores(thoughts)
     costs = thoughts.by_problem(fixed_costs(thoughts, model)).mean(axis=(0, 1))
-    corners = hull(costs, thoughts.by_problem(scores).mean(axis=(0, 1)))
+    corners = hull(costs.tolist(), thoughts.by_problem(scores).mean(axis=(0, 1)).tolist())
     shares = [np.interp(cost, costs[corners], of_corner) for of_corner in np.eye(len(corners))]
     return scores[:, corners] @ np.array(shares)
-
-
-def hull(costs: np.ndarray, means: np.ndarray) -> list[int]:
-    """Places on the upper concave hull, from the cheapest to the most accurate."""
-    found: list[int] = []
-    for place in sorted(range(len(costs)), key=lambda i: (costs[i], -means[i])):
-        if found and means[place] <= means[found[-1]]:
-            continue
-        while len(found) > 1 and _slope(costs, means, found[-2], found[-1]) <= _slope(costs, means, found[-1], place):
-            found.pop()
-        found.append(place)
-    return found
-
-
-def _slope(costs: np.ndarray, means: np.ndarray, first: int, second: int) -> float:
-    return float((means[second] - means[first]) / (costs[second] - costs[first]))
 
 
 def probe_price(thoughts: Thoughts, probes: Probes, model: CostModel) -> float:

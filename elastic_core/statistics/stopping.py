@@ -36,7 +36,7 @@ class NotComparable(ValueError):
 
 @dataclass(frozen=True)
 class Probes:
-    """What is drawn when a thought is probed, by sample and rung, shape (samples, rungs): the answer as a number, -1
+    """Probes of thoughts, by sample and rung, shape (samples, rungs): the answer as a number, -1
     where there is none; the geometric mean probability of its tokens, nan where it is not known; and its `WORK`, with
     that of the thought which goes on, shape (samples, rungs, 4)."""
 
@@ -47,7 +47,7 @@ class Probes:
 
 @dataclass(frozen=True)
 class Thoughts:
-    """The samples of a model, each one thought whose answer is known at every rung and without a limit.
+    """The samples of a model, each one thought with its answer at every rung and without a limit.
 
     Attributes:
         rungs: thinking budgets in tokens, ascending, shape (rungs,).
@@ -92,7 +92,7 @@ class Thoughts:
 
 def read_thoughts(rows: pl.DataFrame) -> Thoughts:
     """The thoughts of one model, from rows of a trajectory table with `COLUMNS`, at the largest solution budget of
-    `separate`; samples that lack a rung are left out. NotComparable where there are no two rungs, nothing without a
+    `separate`; samples that lack a rung are left out. NotComparable with fewer than two rungs, nothing without a
     limit, or the rows of a sample are not one thought."""
     key = [*_SAMPLE, "sample", *seed_keys(rows)]
     limited = rows.filter(pl.col("think_budget").is_not_null())
@@ -191,24 +191,26 @@ def _probes(rows: pl.DataFrame, shape: tuple[int, int], number_of: dict[str | No
 @dataclass(frozen=True)
 class Folded:
     """The end of each sample under a rule: its column of `Thoughts.scores`; the number of probes that are not the
-    response; the reason, as the place in `Stop`, -1 where the thought or its limit ended; and the `WORK` of those
-    probes, shape (samples, 4)."""
+    response; the reason, as the place in `Stop`, -1 where the thought or its limit ended; the `WORK` of those probes,
+    shape (samples, 4); the score, shape (samples,); and the `WORK` of all, probes included, shape (samples, 4)."""
 
     column: np.ndarray
     num_probes: np.ndarray
     reason: np.ndarray
     probing: np.ndarray
+    scores: np.ndarray
+    work: np.ndarray
 
 
 def fold(thoughts: Thoughts, rule: StopRule, rho: float | None = None, limit: int | None = None) -> Folded:
-    """What a rule does with every sample: `StopRule.stops`, for all samples at once.
+    """End every sample by a rule: `StopRule.stops`, for all samples together.
 
     Args:
-        rho: what a probe costs instead of its work: this share of the tokens from the rung before.
+        rho: the cost of a probe instead of its work: this share of the tokens from the rung before.
         limit: the thinking budget, a rung; None: thoughts that the rule does not stop end by themselves.
 
     Raises:
-        NotComparable: where the table lacks a rung of the rule, or what its probes need.
+        NotComparable: where the table lacks a rung of the rule, or rows for its probes.
     """
     wanted = set(rule.rungs(limit if limit is not None else int(thoughts.rungs[-1]) + 1))
     if missing := sorted(wanted - set(thoughts.rungs.tolist())):
@@ -252,30 +254,19 @@ def fold(thoughts: Thoughts, rule: StopRule, rho: float | None = None, limit: in
         probing += np.where(paid[:, None], work, 0)
         num_probes += paid
         thinks, previous = thinks & ~stops, rung
-    return Folded(column, num_probes, reason, probing)
-
-
-def stopped_scores(thoughts: Thoughts, folded: Folded) -> np.ndarray:
-    """Scores by sample, shape (samples,)."""
-    return thoughts.scores[np.arange(thoughts.num_samples), folded.column]
-
-
-def stopped_work(thoughts: Thoughts, folded: Folded) -> np.ndarray:
-    """`WORK` by sample, shape (samples, 4), probes included."""
-    found: np.ndarray = thoughts.work[np.arange(thoughts.num_samples), folded.column] + folded.probing
-    return found
+    end = np.arange(count), column
+    return Folded(column, num_probes, reason, probing, thoughts.scores[end], thoughts.work[end] + probing)
 
 
 def stopped_rows(thoughts: Thoughts, rule: StopRule) -> pl.DataFrame:
     """Rows of the cell that a rule makes of the samples: their columns, strategy, think_budget (null: without a limit),
     score and `WORK`."""
     folded = fold(thoughts, rule)
-    work = stopped_work(thoughts, folded)
     return thoughts.samples.with_columns(
         strategy=pl.lit(str(rule)),
         think_budget=pl.lit(None, pl.Int32),
-        score=stopped_scores(thoughts, folded),
-        **{name: pl.Series(work[:, number]).cast(pl.Int64) for number, name in enumerate(WORK)},
+        score=folded.scores,
+        **{name: pl.Series(folded.work[:, number]).cast(pl.Int64) for number, name in enumerate(WORK)},
     )
 
 

@@ -1,10 +1,13 @@
-"""Which budget to set: one rule, whose result the report, the effort levels, the model card and the server read.
+"""Which budget to set: one rule for the report, the effort levels, the model card and the server.
 
-Of a model's budgets under `SERVED`, and its stop rules, it is the cheapest one that is certified
-(`elastic_core.statistics.certificates`) to be at most a margin below the model's responses without a limit, if the
-context cuts these seldom enough to speak for unlimited thinking; that is shown to save something and to be better than
-guessing; and that no budget or model of the table is shown to beat by more than the margin. Without one the rule gives
-the `Reason`, and nothing is advised.
+It is the cheapest of a model's budgets under `SERVED` and its stop rules that
+
+- is certified (`elastic_core.statistics.certificates`) to be at most a margin below the model's responses without a
+  limit, if the context cuts these seldom enough to speak for unlimited thinking;
+- is shown to save something, and to be better than guessing;
+- is not shown to be beaten by more than the margin, by any budget or model of the table.
+
+Without one the rule gives the `Reason`, and nothing is advised.
 
 `problems` is the `problem_table` of a trajectory table by its cells (`with_looks`), with `score` in [0, 1] and the
 columns `WORK`.

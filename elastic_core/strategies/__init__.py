@@ -1,18 +1,29 @@
-"""Decoding strategies by name. Adding one takes a file here and a line in STRATEGIES."""
+"""Decoding strategies by name, or by the import path of a user's `Strategy`. Adding one takes a file here and a line in
+STRATEGIES."""
 
 from contextlib import suppress
 from dataclasses import replace
 
+from elastic_core.errors import UserError
 from elastic_core.stop_rule import ADAPTIVE, StopRule
 from elastic_core.strategies import budget_forcing, chat, reasonflux_zero, separate, single_pass
 from elastic_core.strategies.adaptive import adaptive
 from elastic_core.strategies.base import Completion, Decode, Finish, Generate, Purpose, Sampling, Strategy, StrategyRun
+from elastic_core.system.imported import imported, is_declared
 
 
 class _Strategies(dict[str, Strategy]):
-    """Those that have a name, and that of each stop rule by the rule's."""
+    """Those that have a name, that of each stop rule by the rule's, and a user's by import path. UserError as
+    `imported`, but where a table alone names it: its rows are read, and only running it is an error."""
 
     def __missing__(self, name: str) -> Strategy:
+        if ":" in name and not is_declared(name):
+            return Strategy(lambda *_: imported(name), roles=("thinker", "solver"))
+        if ":" in name:
+            found: Strategy = imported(name, Strategy)
+            if found.purpose is not None:
+                raise UserError(f'"{name}" has the purpose "{found.purpose}" of another strategy; leave it out')
+            return found
         try:
             return adaptive(StopRule.parse(name))
         except ValueError as error:

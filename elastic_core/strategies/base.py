@@ -55,10 +55,10 @@ class Completion:
     finish: Finish
     logprobs: tuple[float, ...] | None = None
 
-    def part(self, start: int, end: int) -> Completion:
-        """Tokens from index `start` up to `end`, with the same finish."""
+    def part(self, start: int, end: int, finish: Finish) -> Completion:
+        """Tokens from index `start` up to `end`, as an answer that ends so."""
         logprobs = None if self.logprobs is None else self.logprobs[start:end]
-        return Completion(self.tokens[start:end], self.finish, logprobs)
+        return Completion(self.tokens[start:end], finish, logprobs)
 
 
 StrategyRun = Generator[Generate, Completion, Trajectory]
@@ -73,7 +73,7 @@ class Purpose(StrEnum):
 
     SERVED = "served"  # servers keep its budgets; models are compared, and budgets advised, under it
     BASELINE = "baseline"  # other strategies are compared with it
-    FREE = "free"  # responses without a budget, the reference for what a budget costs
+    FREE = "free"  # responses without a budget, the reference for the cost of a budget
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ def think(
     draft: Draft, limit: int | None, markers: Markers, sampling: Sampling
 ) -> Generator[Generate, Completion, ThinkFinish]:
     """Sample a thought of at most `limit` tokens. A think-end of the model's stays, and is completed where the limit
-    cuts it; its end-of-text is removed. The caller forces what is missing."""
+    cuts it; its end-of-text is removed. The caller forces the missing tokens."""
     begin = len(draft.tokens)
     if finish := (yield from think_on(draft, begin, limit, markers, sampling)):
         return finish

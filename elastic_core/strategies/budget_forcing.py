@@ -25,7 +25,7 @@ def with_waits(num_waits: int) -> Strategy:
     """At exhaustion: a newline, think-end, and "Final Answer:" on a new line. The first `num_waits` times that the
     model ends its thought, "Wait" takes the place of its think-end; after that the thought gets think-end only.
 
-    All rounds together get t sampled tokens, the ends that were taken out included. s1's own program gives every round
+    All rounds together get t sampled tokens, the ends that were taken out included. s1's program gives every round
     the full budget and clips afterwards; its README decrements, as here.
     """
 

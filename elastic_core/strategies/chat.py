@@ -14,7 +14,7 @@ from elastic_core.strategies.base import Finish, Sampling, Strategy
 from elastic_core.strategies.single_pass import UNCONSTRAINED, VANILLA
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
 
-EFFORT = "effort"  # What a sweep's settings call all levels together.
+EFFORT = "effort"  # All levels together, in a sweep's settings.
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,13 @@
 """ReasonFlux-Zero (Yang et al. 2025, "ReasonFlux: Hierarchical LLM reasoning via scaling thought templates", section
 3.3): a navigator plans, a template is retrieved, and the solver is led through it step by step.
 
-The plan (category, direction, method, knowledge, flow) finds a template, each level of the library by a field of its
-own; the navigator adjusts its flow to the template and extracts the steps; for each step the navigator instructs and
+The plan (category, direction, method, knowledge, flow) finds a template, each level of the library by another field;
+the navigator adjusts its flow to the template and extracts the steps; for each step the navigator instructs and
 the solver works. Then the solver states the final answer, which the published program never requests. Both take part in
 one conversation: a sample's state is its tokens.
 
-All replies before the final one share t, the final answer has s. When t is spent the solver answers with what there is.
-Replies stay in the conversation, unreadable ones too, and every sampled token counts.
+All replies before the final one share t, the final answer has s. When t is spent the solver answers from the
+conversation so far. Replies stay in the conversation, unreadable ones too, and every sampled token counts.
 """
 
 from collections.abc import Callable, Generator, Mapping
@@ -54,31 +54,23 @@ MAX_TRANSLATED_TOKENS = (2 * ATTEMPTS + 1 + MAX_STEPS) * REPLY_TOKENS
 class TemplateParameters(BaseModel):
     """Settings of the strategy `reasonflux_zero`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    library: str = Field(
-        "reasonflux",
-        min_length=1,
-        description="Thought templates: reasonflux (the published ones) or miniature, either with one's own of "
-        "`elastic data templates add`; or a JSON or JSONL file.",
-    )
-    embedder: str = Field(
-        "tfidf", min_length=1, description="What they are searched with: tfidf, or a sentence-transformers model."
-    )
+    library: str = Field("reasonflux", min_length=1)
+    """Thought templates: reasonflux (the published ones) or miniature, either with those of `elastic data templates
+    add`; or a JSON or JSONL file."""
+    embedder: str = Field("tfidf", min_length=1)
+    """What they are searched with: tfidf, or a sentence-transformers model."""
     query: Literal["fields", "joined"] = Field(
-        "fields",
-        exclude_if="fields".__eq__,  # Of rehearsals before there was a choice.
-        description="What of a plan they are searched by: fields, as published (category for the chapter, direction "
-        "for the section, method for the template), or joined, the three as one text for every level.",
-    )
-    trust_remote_code: bool = Field(
-        False, description="Run the code that comes with an embedder; jina-embeddings-v3 needs it."
-    )
-    wording: Literal["reasonflux", "published", "miniature"] = Field(
-        "reasonflux",
-        description="In which words navigator and solver are asked: ours, those of the published program for the "
-        "steps, or miniature, for the miniature alone.",
-    )
+        "fields", exclude_if="fields".__eq__
+    )  # In no key, as before the setting.
+    """What of a plan they are searched by: fields, as published (category for the chapter, direction for the section,
+    method for the template), or joined, the three as one text for every level."""
+    trust_remote_code: bool = False
+    """Run the code that comes with an embedder; jina-embeddings-v3 needs it."""
+    wording: Literal["reasonflux", "published", "miniature"] = "reasonflux"
+    """In which words navigator and solver are asked: ours, those of the published program for the steps, or miniature,
+    for the miniature alone."""
 
 
 def reasonflux_zero(guide: Guide, navigator: Guide | None = None) -> Strategy:
@@ -219,7 +211,7 @@ def _plan_and_solve(talk: _Conversation, guide: Guide) -> Generator[Generate, Co
     steps = yield from talk.until(guide.num_steps, "extract_again", guide.request("extract"))
     if steps is None:
         return False
-    # Without a readable list the template's own steps are used.
+    # Without a readable list the template's steps are used.
     num_steps = guide.num_steps(steps) or min(MAX_STEPS, len(template.reason_flow))
     for step in range(1, num_steps + 1):
         for request, role in (("instruct", NAVIGATOR), ("solve", SOLVER)):

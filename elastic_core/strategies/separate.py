@@ -9,6 +9,7 @@ from elastic_core.strategies.base import (
     CLOSES_ALL,
     Completion,
     Draft,
+    Finish,
     Generate,
     Sampling,
     Strategy,
@@ -16,7 +17,7 @@ from elastic_core.strategies.base import (
     solve,
     think,
 )
-from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
+from elastic_core.trajectory import BudgetExceeded, ThinkFinish, Trajectory
 
 
 def separate(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, sampling: Sampling) -> StrategyRun:
@@ -54,35 +55,29 @@ def separate_native(prompt_ids: tuple[int, ...], budget: Budget, markers: Marker
     """The same distribution in one request: the engine closes the thought after t tokens and ends the solution after s,
     as `elastic serve` does. The thought is not prefilled again for its solution, and budgets share nothing.
 
-    A model that ends its text inside its thought ends the request: a second one samples the solution.
+    The response answers the requests of `separate`, as far as it goes. A model that ends its text inside its thought
+    ends it: a second request samples the solution. BudgetExceeded when the engine kept no budget.
     """
-    draft = Draft(prompt_ids, sampling.logprobs)
     most = None if budget.total is None else budget.total + markers.max_forced
     response = yield Generate(prompt_ids, most, markers.end_of_text, sampling, budget=budget)
-    thought, closing = response.tokens[: budget.think], tuple[int, ...]()
-    start = markers.end(thought)
-    thinking = ThinkFinish.FORCED if start is None else ThinkFinish.CLOSED
-    if start is None and response.tokens == thought and thought[-1:] and thought[-1] in markers.end_of_text:
-        thinking = ThinkFinish.END_OF_TEXT
-    elif start is None and len(thought) == budget.think:
-        closing = markers.closing(thought)
-        # After t sampled tokens without an end they are the engine's. One that forgot them is found out by `check`.
-        written = response.tokens[len(thought) : len(thought) + len(closing)]
-        if written == closing[: len(written)]:
-            start = len(thought) + len(closing)
-            thinking = ThinkFinish.CLOSED if markers.rest_of_end(thought) else ThinkFinish.FORCED
-    if start is None:
-        draft.sampled(response)
-        if thinking is ThinkFinish.END_OF_TEXT:
-            draft.drop_last()
-        return (yield from answer(draft, thinking, budget, markers, sampling))
-    draft.sampled(response.part(0, start - len(closing)))
-    draft.force(closing)
-    # The token that ends a solution after s tokens is not part of it.
-    end = len(response.tokens) if budget.solution is None else start + budget.solution
-    draft.sampled(response.part(start, end))
-    solution = SolutionFinish.STOP if draft.tokens[-1] in markers.end_of_text else SolutionFinish.LENGTH
-    return draft.finish(start, thinking, solution).check(budget)
+    rollout, given, taken = separate(prompt_ids, budget, markers, sampling), response.tokens, 0
+    request = next(rollout)
+    while True:
+        before = request.prefix[len(prompt_ids) :]
+        if before[: len(given)] == given[: len(before)]:
+            known = given[len(before) :][: request.max_tokens]
+            stop = next((number for number, token in enumerate(known, 1) if token in request.stop), None)
+            taken = len(before) + (stop or len(known))
+            completion = response.part(len(before), taken, Finish.STOP if stop else Finish.LENGTH)
+        elif taken < len(given):
+            raise BudgetExceeded(f"the engine did not close a thought of {taken} tokens under a budget of {budget}")
+        else:
+            completion = yield request
+        try:
+            request = rollout.send(completion)
+        except StopIteration as done:
+            trajectory: Trajectory = done.value
+            return trajectory
 
 
 SEPARATE_NATIVE = replace(SEPARATE, decode=separate_native, roles=("policy",), shares=False)

@@ -144,9 +144,9 @@ class _Run:
         return self.result()
 
     async def work(self, unit: Work, slot: _Slot) -> None:
-        """All cells of a unit, with one memo for each checkpoint. Only strategies that share use the memo: their rows
-        hold what a resumed run needs to rebuild it. Rows lack what a navigator drew in its own tokens; those are whole
-        replies, which the same seeds draw again."""
+        """All cells of a unit, with one memo for each checkpoint. Only strategies that share use the memo: a resumed
+        run rebuilds it from their rows. Rows lack replies that a navigator drew in another tokenizer: the
+        same seeds draw these again."""
         names = checkpoints(self.plan.model)
         engines = {name: _SlotEngine(slot, slot.on.replica[name]) for name in set(names.values())}
         memos = {name: ContinuationMemo(engine, self.counts) for name, engine in engines.items()}
@@ -256,8 +256,8 @@ class _Load:
 
 class _Scheduler:
     """Gives the next sample to a replica. Each replica has at most `max_in_flight` concurrent requests, and few more
-    samples than that takes: a sample has one request at first, and many once its trunk is drawn. So a full batch
-    comes from few samples, which end soon, and an engine with free room gets further samples."""
+    samples than that takes: a sample has one request at first, and many once its trunk is drawn. So few samples,
+    which end soon, fill a batch, and an engine with free room gets further samples."""
 
     def __init__(self, replicas: Sequence[Replica], max_in_flight: int) -> None:
         self._loads = [_Load(replica, asyncio.Semaphore(max_in_flight)) for replica in replicas]

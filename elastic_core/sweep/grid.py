@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from elastic_core.budget import Budget, parse_grid
-from elastic_core.errors import nearest
+from elastic_core.errors import UserError, nearest
 from elastic_core.seeds import problem_digest
 from elastic_core.statistics.estimates import without_seed
 from elastic_core.stop_rule import ADAPTIVE, StopRule
@@ -115,12 +115,16 @@ def build_cells(
 def known_strategies(strategies: Sequence[str]) -> Sequence[str]:
     """The strategies; a ValueError on an unknown one."""
     for strategy in strategies:
-        if strategy not in STRATEGIES:
+        try:
+            known = strategy in STRATEGIES
+        except UserError as error:
+            raise ValueError(str(error)) from None
+        if not known:
             if strategy.startswith(f"{ADAPTIVE}_"):
-                StopRule.parse(strategy)  # It says what is wrong with the rule.
+                StopRule.parse(strategy)  # Its error names the fault of the rule.
             hint = nearest(strategy, STRATEGIES)
-            known = [*STRATEGIES, f"a stop rule like {ADAPTIVE}_agree2_every16"]
-            raise ValueError(f'no strategy "{strategy}"{hint}; expected one of {", ".join(known)}')
+            others = f"a stop rule like {ADAPTIVE}_agree2_every16, or module:name"
+            raise ValueError(f'no strategy "{strategy}"{hint}; expected one of {", ".join(STRATEGIES)}, {others}')
     return strategies
 
 

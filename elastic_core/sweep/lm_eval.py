@@ -49,7 +49,7 @@ def task_name(benchmark: str) -> str:
 def _task(benchmark: str, longest_prompt: int, settings: TaskSettings) -> str:
     """The task's YAML. The harness cuts prompts that leave less than max_gen_toks, hence `longest_prompt` in tokens."""
     sampled, samples = settings.temperature > 0, samples_of(settings.samples, benchmark)
-    # Without top_k = 0 transformers keeps the 50 likeliest tokens, or what the checkpoint says.
+    # Without top_k = 0 transformers keeps the 50 likeliest tokens, or as many as the checkpoint says.
     sampling = {"temperature": settings.temperature, "top_p": settings.top_p, "top_k": 0} if sampled else {}
     most = min(settings.max_response_tokens or settings.context, settings.context - longest_prompt)
     document = {

@@ -41,8 +41,8 @@ class Work:
     """One unit of work: the missing cells of one sample of a problem, of one model and benchmark, in the order in which
     they draw and are stored. `resumed` is whether the table holds rows of this sample.
 
-    They run side by side, and draw as if one came after the other (`elastic_core.engines.memo`). So what the memo knows
-    before a cell is what the rows before it hold, and a run that rebuilds it from the table draws the same.
+    They run side by side, and draw as if one came after the other (`elastic_core.engines.memo`). So before a cell the
+    memo knows the tokens of the rows before it, and a run that rebuilds it from the table draws the same.
     """
 
     problem: Problem

@@ -139,7 +139,7 @@ def _of_manifest(rows: pl.DataFrame, manifest: Manifest) -> tuple[pl.DataFrame, 
 
 
 def copies(rows: pl.DataFrame, manifest: Manifest | None) -> list[str]:
-    """A sentence for every two checkpoints all of whose rows on a benchmark agree. No rule forbids it: a training may
+    """A sentence for every two checkpoints that agree in all rows on a benchmark. No rule forbids it: a training may
     change nothing."""
     agree = pl.struct(*KEY[2:], _THINK, _FORCED, _SOLUTION, _ANSWER).hash().sum()
     found, first = [], dict[tuple[object, ...], str]()

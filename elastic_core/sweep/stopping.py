@@ -93,7 +93,7 @@ def reach(num_problems: int, num_samples: int) -> Reach:
 
 
 def problems_needed(half_width: float, num_samples: int) -> Reach:
-    """The fewest problems at which `reach` is as narrow as this, as whole numbers; infinite for more than 10,000."""
+    """The fewest problems at which `reach` is as narrow as this, as integers; infinite for more than 10,000."""
     counts = range(1, _MANY_PROBLEMS + 1)
 
     def fewest(kind: int) -> float:

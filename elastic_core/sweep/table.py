@@ -1,11 +1,11 @@
-"""The trajectory table on disk: append-only parquet shards that a reader may open at any moment, and a manifest of what
-its rows have in common. Rows of another origin are refused.
+"""The trajectory table on disk: append-only parquet shards that a reader may open at any moment, and a manifest of the
+provenance that its rows share. Rows of another origin are refused.
 
 A `TrajectoryStore` holds the rows of one model, by fingerprint, on one benchmark under one sampling. A `SweepTable`
 reads several as one, under the names that a sweep gives its models: a sweep with one more model, or with the same model
 under another name, finds the rows that were drawn before.
 
-Promised: a shard is there whole or not at all, also after a kill or a power cut; a key never appears twice; one
+Promised: a shard is there in full or not at all, also after a kill or a power cut; a key never appears twice; one
 writer at a time. Not promised: an order of rows.
 """
 
@@ -50,13 +50,13 @@ class Manifest:
     settings: dict[str, Any]
     """Temperature, top_p, seed and what else changes a row without being part of its key."""
     templates: dict[str, str] = field(default_factory=dict)
-    """Strategy → fingerprint of the thought templates that it searches."""
+    """Strategy → fingerprint of the thought templates that it searches, or of the code of a user's."""
     servers: dict[str, dict[str, Any]] = field(default_factory=dict)  # Model → the server that ran it.
     template_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Model → what its chat template was told."""
     stores: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Model → benchmark (or benchmark/strategy, with templates) → directory of the `TrajectoryStore`, relative to the
-    table's. Empty where the table holds the rows itself."""
+    """Model → benchmark (benchmark/strategy for those of `templates`) → directory of the `TrajectoryStore`, relative to
+    the table's. Empty where the table holds the rows itself."""
 
     def joined_with(self, new: Manifest, table: Path) -> Manifest:
         """Both together: a table may gain models, benchmarks and strategies. ManifestMismatch names other changes."""
@@ -301,7 +301,7 @@ Table = TrajectoryStore | SweepTable  # Both hold rows of a sweep.
 
 def with_stores(manifest: Manifest, models: Sequence[str], table: Path, stores: Path) -> Manifest:
     """The manifest of a table's directory with a store, below `stores`, for each model (such as "A>B") on each
-    benchmark. A strategy with thought templates has a further one, because other templates make other rows."""
+    benchmark. A strategy of `templates` has a further one, because other templates, or other code, make other rows."""
     parts = [(name, strategy) for name in manifest.benchmarks for strategy in (None, *manifest.templates)]
     settings = {name: value for name, value in manifest.settings.items() if name not in _NOT_OF_A_STORE}
     root = os.path.relpath(stores, table)

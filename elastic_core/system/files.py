@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, one process at a time in a directory, and text that others chose, such as
+"""Files that appear in full or not at all, one process at a time in a directory, and text that others chose, such as
 names of models and benchmarks, in files that programs interpret."""
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def escaped(value: Any) -> Markdown:
 
 
 def write_csv(frame: pl.DataFrame, path: Path, float_precision: int) -> None:
-    """Write a table for spreadsheets: an apostrophe before what they would take for a formula marks it as text."""
+    """Write a table for spreadsheets: an apostrophe before a text marks one that they would take for a formula."""
     import polars as pl
 
     texts = [name for name, dtype in frame.schema.items() if dtype == pl.String]

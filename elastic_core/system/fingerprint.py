@@ -1,4 +1,4 @@
-"""Content hashes: what a result was computed from and by, whatever it is called and wherever it lies."""
+"""Content hashes of the data and the code that a result was computed by, whatever their names and places."""
 
 from __future__ import annotations
 
@@ -118,24 +118,26 @@ def source_fingerprint(*modules: str, without: Collection[str] = ()) -> str:
     return hash_value({name: sha256_file(file) for name, file in source_files(modules, without).items()})
 
 
-def source_files(modules: Iterable[str], without: Collection[str] = ()) -> dict[str, Path]:
-    """Files of modules and of all that they import of this project, at the top or inside a function, by module."""
+def source_files(modules: Iterable[str], without: Collection[str] = (), root: Path | None = None) -> dict[str, Path]:
+    """Files of modules and of all that they import of this project, or of what else lies below `root`, at the top or
+    inside a function, by module."""
     found: dict[str, Path] = {}
     waiting = list(modules)
     while waiting:
         name = waiting.pop()
-        file = None if name in found or name in without else _source(name)
+        file = None if name in found or name in without else _source(name, root or _PROJECT)
         if file is not None:
             found[name] = file
             waiting += _imported(file.read_text())
     return found
 
 
-def _source(module: str) -> Path | None:
+def _source(module: str, root: Path) -> Path | None:
     parts = module.split(".")
-    if parts[0] not in _PACKAGES:  # Where the project is installed, others' packages lie beside its own.
+    # Where the project is installed, other packages lie next to it.
+    if (parts[0] in _PACKAGES) != (root == _PROJECT):
         return None
-    path = _PROJECT.joinpath(*parts)
+    path = root.joinpath(*parts)
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
 
 

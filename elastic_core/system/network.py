@@ -1,4 +1,4 @@
-"""The network: addresses and ports that services listen on, and answers that are no larger than they may be."""
+"""The network: addresses and ports that services listen on, and answers of a limited size."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def install() -> None:
         def __init__(self, host_name: str, port: int, *args: Any, **options: Any) -> None:
             # By position come world_size and is_master.
             is_master = args[1] if len(args) > 1 else options.get("is_master", False)
-            # By itself gloo takes what the machine's name means, which Debian's /etc/hosts says is loopback.
+            # By itself gloo takes the address of the machine's name, which Debian's /etc/hosts says is loopback.
             if "GLOO_SOCKET_IFNAME" not in os.environ and (interface := _interface_to(host_name)):
                 os.environ["GLOO_SOCKET_IFNAME"] = interface
             if is_master and options.get("master_listen_fd") is None:
@@ -161,8 +161,8 @@ def _listener(host: str, port: int) -> socket.socket | None:
 
 
 def protected(runtime_env: dict[str, Any], variables: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
-    """Ray's runtime environment of a job whose workers share a new key and these variables. They are in the hook: every
-    user of the machine can read `env_vars` on a starting worker's command line (Ray 2.60)."""
+    """Ray's runtime environment of a job with workers that share a new key and these variables. They are in the hook:
+    every user of the machine can read `env_vars` on a starting worker's command line (Ray 2.60)."""
     private = {**variables, _QUEUE_KEY: secrets.token_hex(32)}
 
     def install_variables() -> None:
@@ -209,7 +209,7 @@ def hide_weights(transfer: Any) -> None:
     def hidden(init: Any) -> Any:
         @wraps(init)
         def at_private_address(self: Any, zmq_handle: str, *args: Any, **options: Any) -> None:
-            key = bytes.fromhex(os.environ.get(_QUEUE_KEY, ""))  # A training of verl's own has none.
+            key = bytes.fromhex(os.environ.get(_QUEUE_KEY, ""))  # A training by verl alone has none.
             name = hmac.digest(key, zmq_handle.encode(), "sha256").hex()
             # Of 107 characters that a socket's path may have, these are 33.
             init(self, f"ipc://{private_directory() / name[:32]}", *args, **options)
@@ -222,6 +222,6 @@ def hide_weights(transfer: Any) -> None:
 
 if __name__ == "__main__":
     install()
-    from torch.distributed.run import main  # What it imports takes the store by name.
+    from torch.distributed.run import main  # Its modules import the store by name.
 
     main()

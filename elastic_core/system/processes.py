@@ -31,9 +31,9 @@ def end_with_parent(signal_number: int = signal.SIGTERM) -> None:
 
 @contextmanager
 def attended(command: str) -> Iterator[None]:
-    """Run the block in a child process. This process waits for it, and kills what it leaves running.
+    """Run the block in a child process. This process waits for it, and kills the processes that it leaves.
 
-    SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt in the child alone, which leads a session of its own: Ctrl-C in
+    SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt in the child alone, which leads a new session: Ctrl-C in
     its terminal would end its servers before it can shut them down. After a few seconds all descendants are killed.
     Further signals change nothing; ignored ones, such as SIGHUP under `nohup`, stay ignored.
 
@@ -52,7 +52,7 @@ def attended(command: str) -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             yield
         return
-    # Descendants whose parent ends become children of this process, so that none is lost.
+    # Descendants that lose their parent become children of this process, so that none is lost.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     number, status = _outcome(child, forwarded)
     kill_family()
@@ -124,7 +124,7 @@ def kill_family() -> None:
 
 
 def kill_tree(pid: int) -> None:
-    """Kill a process with its descendants and its session, whose processes may have lost their parents."""
+    """Kill a process with its descendants and its session, where processes may have lost their parents."""
     import psutil
 
     tree = []
@@ -135,7 +135,7 @@ def kill_tree(pid: int) -> None:
 
 
 def kill(find: Callable[[], list[psutil.Process]]) -> None:
-    """Kill what is found until none of it runs, for _KILL_SECONDS at most."""
+    """Kill the found processes until none runs, for _KILL_SECONDS at most."""
     import psutil
 
     until = time.monotonic() + _KILL_SECONDS
@@ -156,7 +156,7 @@ def _session(pid: int) -> int | None:
 
 
 def _ends_by_itself(process: psutil.Process) -> bool:
-    """Zombies, and multiprocessing's tracker, which removes what its parent shared and then ends."""
+    """Zombies, and multiprocessing's tracker, which removes its parent's shared memory and then ends."""
     import psutil
 
     try:

@@ -98,13 +98,13 @@ SMALL_STORE = 1 << 30
 def local_cluster(
     *, nodes: int = 1, cpus: int = 32, gpus: int = 1, object_store_bytes: int | None = None
 ) -> Iterator[RayCluster]:
-    """Start a Ray head and further nodes, with logical CPUs and GPUs each, and stop exactly what was started. verl
+    """Start a Ray head and further nodes, with logical CPUs and GPUs each, and stop exactly these. verl
     reserves CPUs by the dozen, and GPUs even where it trains on a CPU. TimeoutError when Ray did not answer,
     RuntimeError when it exited instead, with the end of its output.
 
     Args:
-        object_store_bytes: of each node; by default Ray's own part of a GPU machine's memory, as verl sends a whole
-            validation at once, and programs bring their tests; `SMALL_STORE` elsewhere.
+        object_store_bytes: of each node; by default Ray's part of a GPU machine's memory, as verl sends a validation
+            in one piece, and programs bring their tests; `SMALL_STORE` elsewhere.
     """
     if object_store_bytes is None and not count_gpus():
         object_store_bytes = SMALL_STORE
@@ -155,7 +155,7 @@ def local_cluster(
             start("elastic_core.system.ray_cluster", gcs, str(cpus), str(gpus), str(object_store_bytes or SMALL_STORE))
         yield cluster._replace(head=started[0].pid)
     finally:
-        # Killed: a clean end takes most of a minute on a busy machine, and what a job needs later is in its files.
+        # Killed: a clean end takes most of a minute on a busy machine, and a job keeps its results in files.
         for process in reversed(started):
             kill_tree(process.pid)
             process.wait()
@@ -244,7 +244,7 @@ def prepare_process() -> str:
     """Set what Ray reads at its first import, for this process and its children; the cluster's token. A process that
     does more with a local cluster than to submit jobs calls this before anything, such as verl, imports Ray."""
     bypass_proxies()
-    # Without a token the job server runs what any user of this machine sends it.
+    # Without a token the job server runs the jobs of any user of this machine.
     os.environ["RAY_AUTH_MODE"] = "token"
     # Despite its name, Ray's only way to stay on loopback instead of the machine's address.
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
@@ -274,7 +274,7 @@ def _wait(process: "subprocess.Popen[bytes]", cluster: RayCluster, nodes: int, o
 
 
 def _join() -> None:
-    """Be a node until SIGTERM. `ray start` joins no cluster on loopback, so this does what Ray's own
+    """Be a node until SIGTERM. `ray start` joins no cluster on loopback, so this does the same as Ray's
     `cluster_utils.Cluster.add_node` does."""
     from ray._private.node import Node
     from ray._private.parameter import RayParams

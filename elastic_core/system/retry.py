@@ -56,13 +56,13 @@ def is_transient(error: BaseException) -> bool:
 
 
 def _imported(*names: str) -> tuple[Any, ...]:
-    """Those classes whose module is imported; where one was raised, it is."""
+    """Those classes that are imported; where one was raised, it is."""
     found = (getattr(sys.modules.get(module), name, None) for module, _, name in (n.rpartition(".") for n in names))
     return tuple(each for each in found if each is not None)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float | None = None, *, every: float = 0.5) -> bool:
-    """Check a condition, at least once and then `every` so many seconds, until it is true, raises, or the seconds are
+    """Check a condition, at least once and then every `every` seconds, until it is true, raises, or the seconds are
     over (None: never). Whether it became true."""
     import tenacity
 
@@ -95,7 +95,7 @@ def retrying(
 
 
 def as_asked_or_growing(first_wait: float, longest: float = LONGEST_WAIT) -> Callable[[RetryCallState], float]:
-    """Seconds until the next attempt, for tenacity: what the server asks for in the `response` of an error, at most
+    """Seconds until the next attempt, for tenacity: the time that a server's `response` in the error states, at most
     LONGEST_WAIT; else exponentially more from `first_wait` to `longest`, with jitter."""
     import tenacity
 

@@ -7,7 +7,7 @@
   (`verl/trainer/ppo/brpo.py` of sail-sg/AnytimeReasoner). Differences: a cut writes think-end and nothing else; and a
   thought that ended early is answered as often as a cut is, theirs once more for every later cut.
 - REO-RL in small (Gao et al. 2025, "How far are we from optimal reasoning efficiency?", arXiv 2506.07104): the same
-  cuts, at budgets that grow exponentially, with one reward for the whole thought. Our choices, which its abstract
+  cuts, at budgets that grow exponentially, with one reward for all of the thought. Our choices, which its abstract
   leaves open: the weights (`shares`, "width"), GRPO's advantage for the thought, and anytime training's for answers.
 """
 
@@ -39,7 +39,7 @@ Divisor = Literal["group", "batch", "none"]
 
 @dataclass(frozen=True)
 class Credit:
-    """What a segment of a thought that is cut is rewarded for, and compared with; see `cut_advantages`."""
+    """Reward and baseline of a segment of a thought that is cut; see `cut_advantages`."""
 
     of: Literal["segment", "whole"]
     own_baseline: bool
@@ -86,8 +86,8 @@ def shares(weighting: Weighting | Sequence[float], cuts: Sequence[int]) -> tuple
     """The weight p_j of each cut; their sum is 1.
 
     "uniform" and "linear" (p_j proportional to t_j) are AnytimeReasoner's. "log-uniform" makes the sum of p_j score_j
-    the mean of accuracy over log t between the first cut and the last, "width" the mean over t from 0 to the last,
-    where each cut stands for the budgets up to it. ValueError for a list without a weight for each cut.
+    the mean of accuracy over log t between the first cut and the last. "width" makes it the mean over t from 0 to the
+    last, where each cut stands for the budgets up to it. ValueError for a list without a weight for each cut.
     """
     if not isinstance(weighting, str):
         given = [float(weight) for weight in weighting]

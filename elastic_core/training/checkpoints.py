@@ -152,7 +152,7 @@ def saving(out_dir: Path, step: int) -> Iterator[Path]:
 
 
 def commit(out_dir: Path, step: int, validation: Validation | None, keep: int) -> None:
-    """Make what was saved at `step` the newest checkpoint; keep `keep`, and the best. UserError as `enough_room`."""
+    """Make the checkpoint saved at `step` the newest one; keep `keep`, and the best. UserError as `enough_room`."""
     saved, checkpoint = _folder(out_dir / _SAVING, step), _folder(out_dir, step)
     with enough_room(out_dir, step):
         if validation is not None:
@@ -169,7 +169,7 @@ def commit(out_dir: Path, step: int, validation: Validation | None, keep: int) -
 
 def export(checkpoint: Path, output: Path, base: Path) -> Path:
     """Copy a checkpoint's Hugging Face model, with tokenizer and what else says the marks of its `base`, to `output`,
-    which is replaced as a whole or not at all.
+    which is replaced completely or not at all.
     Raises FileNotFoundError without weights, ValueError for several number formats, UserError for a full disk."""
     source = checkpoint / "actor" / "huggingface"
     if not any(source.glob("*.safetensors")):

@@ -22,8 +22,8 @@ from elastic_core.engines.budgets.parameters import installed_runner
 from elastic_core.engines.parameters import SAMPLER_THREADS, engine_environment
 from elastic_core.errors import UserError
 from elastic_core.models.files import is_large
+from elastic_core.system import imported
 from elastic_core.system.fingerprint import hash_value
-from elastic_core.system.imported import DIRECTORY
 from elastic_core.system.ray_cluster import RayCluster
 from elastic_core.system.retry import ProcessLost, wait_until
 from elastic_core.training.requirements import check_nodes, required_resources
@@ -81,8 +81,7 @@ def job_id(prefix: str, attempt: int) -> str:
 def job_environment(config: "DictConfig") -> dict[str, str]:
     """Environment variables the job needs in addition to MLflow's."""
     environment = {"RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "1"}
-    environment[DIRECTORY] = os.environ.get(DIRECTORY, str(Path.cwd()))
-    environment |= engine_environment(config.trainer.device)
+    environment |= imported.environment() | engine_environment(config.trainer.device)
     if config.elastic.strategy == "separate_native":
         environment |= installed_runner(config.trainer.device).environment
     if config.trainer.device == "cpu":
@@ -138,7 +137,7 @@ def submit(
 
 
 def private_variables() -> dict[str, str]:
-    """The `private` of `submit`, read in a job's first process: Ray hands it over in the user's own environment."""
+    """The `private` of `submit`, read in a job's first process: Ray hands it over in that process's environment."""
     job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}"))
     return dict(json.loads(job.get("metadata", {}).get(PRIVATE, "{}")))
 

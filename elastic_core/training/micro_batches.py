@@ -1,7 +1,7 @@
 """Micro-batches that are padded: verl's dynamic batches, cut by the size of a forward pass.
 
 verl 0.9.1 cuts a mini-batch by the sum of its tokens and mixes long and short rows; padded, the forward pass holds rows
-× longest tokens, several times the limit. Here rows of similar length share a micro-batch, whose padded size stays
+× longest tokens, several times the limit. Here rows of similar length share a micro-batch, and its padded size stays
 within the limit. Losses are sums over the mini-batch, so no gradient depends on the cut (but `as_published`).
 """
 

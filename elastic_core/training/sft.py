@@ -26,8 +26,7 @@ RECORD = "warm_start.json"
 """What a working directory or an exported checkpoint was made from; a different record there is an error."""
 _NOT_RECORDED = {
     *("model", "train_file", "work_dir", "output_dir"),
-    *("reshard", "gradient_checkpointing", "fused_loss", "offload", "attention", "share_passes"),
-    *("save_every", "loggers", "log_every"),
+    *("device", "offload", "attention", "save_every", "loggers", "log_every"),
 }
 
 
@@ -37,11 +36,13 @@ def compose_config(config: WarmStart) -> "DictConfig":
 
     from elastic_core.training.grpo.config import verl_config
 
+    on_gpu = config.device == "gpu"
     changed: dict[str, Any] = {
         "data.train_files": str(config.train_file),
         "data.train_batch_size": config.batch_size,
         "data.micro_batch_size_per_gpu": config.batch_size if config.remove_padding else 1,
-        "data.use_dynamic_bsz": config.remove_padding or config.share_passes,
+        # Where padding stays, rows of similar length share a pass on a CPU: a pass of one row is slow there.
+        "data.use_dynamic_bsz": config.remove_padding or not on_gpu,
         "data.max_token_len_per_gpu": config.micro_batch_tokens,
         "data.max_length": config.max_length,
         # Worker processes cost more than they bring for rows that are ready, and die noisily at shutdown.
@@ -50,19 +51,21 @@ def compose_config(config: WarmStart) -> "DictConfig":
         "data.custom_cls.name": "TokenRows",
         "model.path": str(config.model),
         "model.use_remove_padding": config.remove_padding,
-        "model.enable_gradient_checkpointing": config.gradient_checkpointing,
-        "model.use_fused_kernels": config.fused_loss,
+        "model.enable_gradient_checkpointing": on_gpu,
+        # Log-probabilities in chunks of tokens: the logits of a long row over a large vocabulary fill a GPU.
+        "model.use_fused_kernels": on_gpu,
         "+model.override_config.attn_implementation": config.attention,
         "engine.strategy": "fsdp2",
         "engine.model_dtype": "fp32",
         # Left out, FSDP computes in bf16; its `dtype` is read by other engines only.
         "+engine.mixed_precision.param_dtype": config.dtype,
         "engine.use_torch_compile": False,
-        "engine.reshard_after_forward": config.reshard,
+        # Free gathered parameters between forward and backward: saves memory where parameters are sharded.
+        "engine.reshard_after_forward": on_gpu,
         "engine.offload_policy": config.offload,
         "+optim.override_optimizer_config.fused": True,
         "optim.lr": config.learning_rate,
-        "optim.lr_scheduler_type": config.schedule,
+        "optim.lr_scheduler_type": "cosine",
         "optim.lr_warmup_steps": config.warmup_steps,
         "optim.min_lr_ratio": config.min_learning_rate_ratio,
         "optim.betas": list(config.betas),

@@ -12,7 +12,7 @@ _BETAS = (0.9, 0.999)
 """AdamW's in LLaMA-Factory, and so in the published recipes."""
 _AS_THEY_ARE = {
     *("batch_size", "learning_rate", "warmup_steps", "weight_decay", "clip_grad", "offload", "attention"),
-    *("save_every", "seed"),
+    *("save_every", "seed", "device"),
 }
 
 
@@ -30,8 +30,7 @@ class WarmStart(BaseModel):
     micro_batch_tokens: int = Field(default=8192, gt=0)  # most tokens in one forward pass; a batch with more is split
     max_length: int = Field(default=1024, gt=0)  # longest sequence in tokens; a longer one is an error
     keep_order: bool = True  # train in file order (a curriculum) instead of shuffling
-    learning_rate: float = Field(default=1.5e-3, gt=0)  # peak of the schedule
-    schedule: Literal["cosine", "constant"] = "cosine"
+    learning_rate: float = Field(default=1.5e-3, gt=0)  # peak of a cosine
     warmup_steps: int = Field(default=50, ge=0)  # of linear warm-up
     min_learning_rate_ratio: float = Field(default=0.03, ge=0, le=1)  # where the cosine ends, relative to the peak
     betas: tuple[float, float] = (0.9, 0.95)  # AdamW's
@@ -41,13 +40,7 @@ class WarmStart(BaseModel):
     # Pack a batch into one sequence instead of padding it. Without, a forward pass has one row: under sdpa a packed one
     # takes a dense mask of all rows by all, and no flash kernel.
     remove_padding: bool = True
-    # Without, rows of similar length share a pass and are padded to the longest: on a CPU a pass of one row is slow.
-    share_passes: bool = False
-    # Free gathered parameters between forward and backward: saves memory where parameters are sharded.
-    reshard: bool = True
-    gradient_checkpointing: bool = False  # compute activations again in the backward pass instead of keeping them
-    # Take log-probabilities in chunks of tokens: the logits of a long row over a large vocabulary fill a device.
-    fused_loss: bool = False
+    device: Literal["gpu", "cpu"] = "cpu"  # what trains; a GPU has less memory, see `sft.compose_config`
     offload: bool = False  # keep parameters and optimiser state in the host's memory
     attention: Literal["sdpa", "flash_attention_2"] = "sdpa"
     save_every: int = Field(default=500, gt=0)  # steps between checkpoints: what a crash can cost
@@ -144,11 +137,7 @@ class SftParameters(BaseModel):
             min_learning_rate_ratio=0,
             betas=_BETAS,
             dtype=self.precision,
-            gradient_checkpointing=self.device == "gpu",
-            reshard=self.device == "gpu",
             remove_padding=self.attention == "flash_attention_2",
-            share_passes=self.device == "cpu",
-            fused_loss=self.device == "gpu",
             loggers=("console", "mlflow"),
             log_every=1,
             **self.model_dump(include=_AS_THEY_ARE),

@@ -1,4 +1,4 @@
-"""A reward and advantages of your own, which training takes by import path."""
+"""A reward and advantages, which training takes by import path."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Ask a served model the same question at several thinking budgets, with OpenAI's own client.
+"""Ask a served model the same question at several thinking budgets, with OpenAI's client.
 
 python budgets.py http://127.0.0.1:8000/v1 MODEL "36+6-4+8=?"
 """

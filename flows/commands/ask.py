@@ -27,7 +27,7 @@ from elastic_core.sweep.grid import UNLIMITED_BUDGET, split_model
 from elastic_core.system.processes import end_family
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 from flows.commands.answer import TYPED, Attempt, Loaded, Thought, followed, load, lost
-from flows.commands.options import StrategyType, budget_option, changes_of, family_option, settings_options
+from flows.commands.options import StrategyType, budget_option, family_option, settings_options
 from flows.runtime.models import Models, choose_model
 
 THOUGHT, SOLUTION, FORCED, CUT_STYLE, COUNTS = "dim", "default", "black on yellow", "bold red", "cyan"
@@ -87,7 +87,7 @@ class Piece(NamedTuple):
 def ask(
     question: str,
     preset: str,
-    overrides: tuple[str, ...],
+    overrides: dict[str, Any],
     strategy: str,
     budget: Budget | None,
     sample: int,
@@ -97,11 +97,12 @@ def ask(
 
     The thought is dimmed, cuts are marked, forced text is in ⟦brackets⟧; tokens are counted at the end.
     """
-    # vLLM's own messages would stand in the response; read when it is imported.
+    # Messages of vLLM and torch would stand in the response; read when they are imported.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if not question.strip():
         raise UserError("there is no question; write one in quotes")
-    models, name = choose_model(preset, changes_of(overrides), **named, pairs=True)
+    models, name = choose_model(preset, overrides, **named, pairs=True)
     for number in (signal.SIGINT, signal.SIGTERM):  # A KeyboardInterrupt may be swallowed while modules are imported.
         signal.signal(number, lambda *_: end_family())
     if len(split_model(name)) > len(STRATEGIES[strategy].roles):

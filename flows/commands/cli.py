@@ -39,7 +39,7 @@ RENAMED = {
 
 
 class Commands(click.Group):
-    """A group whose commands are imported when they are called.
+    """A group that imports a command when it is called.
 
     Args:
         sections: by title, the names of commands, and a group, or a function in `flows.commands` as FILE:FUNCTION, or
@@ -153,7 +153,7 @@ def main() -> None:
 
 
 def command() -> None:
-    """Run what the arguments name; a user's mistake is one sentence and exit status 2."""
+    """Run the command that the arguments name; a user's mistake is one sentence and exit status 2."""
     from flows.commands.options import sentence
 
     try:

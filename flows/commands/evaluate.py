@@ -14,9 +14,8 @@ from elastic_core.engines.endpoint import CHAT, is_endpoint, parse_address
 from elastic_core.errors import UserError, nearest
 from elastic_core.models.files import is_local
 from elastic_core.system.accelerators import count_gpus
-from flows.commands.options import benchmarks_option, changes_of, family_option, overriding, verbose_option
+from flows.commands.options import benchmarks_option, family_option, overriding, verbose_option
 from flows.commands.run import start, tree_option
-from flows.runtime.settings import TRAINED
 
 PRESET = "evaluate"
 _IN_TEXT = ["vanilla", "unconstrained", "effort"]
@@ -46,18 +45,18 @@ _IN_TEXT = ["vanilla", "unconstrained", "effort"]
 @overriding("Replace a setting of preset evaluate.")
 @verbose_option
 def evaluate(
-    model: str, gpus: int | None, mirror: str | None, overrides: tuple[str, ...], verbose: bool, **given: Any
+    model: str, gpus: int | None, mirror: str | None, overrides: dict[str, Any], verbose: bool, **given: Any
 ) -> None:
     """Measure MODEL under a grid of budgets and write its report.
 
     The benchmark is fetched on the way. MODEL is a checkpoint directory, OWNER/NAME on the hub, or a server's address:
     http://host:8000/v1#MODEL, or openai+https://HOST/v1#MODEL for a chat API. The same command after a crash finishes
-    what is missing.
+    the rest.
     """
     changes = settings_of(model, gpus=count_gpus() if gpus is None else gpus, **given)
     if mirror is not None:
         changes["data.mirror"] = mirror
-    start("pipeline", PRESET, changes | changes_of(overrides), verbose=verbose)
+    start("pipeline", PRESET, changes | overrides, verbose=verbose)
 
 
 def settings_of(
@@ -118,6 +117,8 @@ def name_of(model: str) -> str:
         except ValueError as error:
             raise UserError(str(error)) from None
         model = f"{urlsplit(address.url).netloc}/{address.model}"
+    from flows.runtime.settings import TRAINED  # Imported here, so that --help is fast.
+
     parts = Path(model).resolve().parts if Path(model).is_dir() else model.rstrip("/").split("/")
     taken = parts[-1] in ("base", *TRAINED)
     return re.sub(r"[^A-Za-z0-9._-]", "-", "-".join(parts[-2:] if taken else parts[-1:]))

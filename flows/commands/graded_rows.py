@@ -10,6 +10,7 @@ import polars as pl
 from tqdm import tqdm
 
 from elastic_core.data.problems import Problem, read_problems
+from elastic_core.data.registry import all_datasets
 from elastic_core.errors import UserError
 from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES
 from elastic_core.reasonflux.sft import TABLE_COLUMNS, alpaca_rows
@@ -19,8 +20,8 @@ from elastic_core.sweep.rows import regrade as regrade_rows
 from elastic_core.sweep.table import MANIFEST, SweepTable
 from elastic_core.system.files import write_text
 from flows.commands.options import PATH, OneOf, built_data
-from flows.runtime.environment import prepare
-from tasks.records.stage_directory import INPUTS, TABLE
+from flows.runtime.environment import prepare, runs_directory
+from tasks.records.stage_directory import INPUTS, TABLE, USER_DATASETS
 from tasks.records.tables import benchmark_files, open_table, preset_directory
 
 
@@ -38,6 +39,7 @@ def regrade(table: Path, data: Path | None, as_published: bool) -> None:
     TABLE is runs/PRESET/sweep/KEY/table; its answers, scores and statuses are rewritten.
     """
     prepare()
+    all_datasets(runs_directory() / USER_DATASETS)  # They declare the graders that rows may name.
     click.echo(regrade_table(table, data, as_published))
 
 

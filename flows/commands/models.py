@@ -15,7 +15,7 @@ from elastic_core.sweep import lm_eval
 from elastic_core.system.accelerators import count_gpus
 from elastic_core.system.files import replacing_directory
 from elastic_core.training import model_card
-from flows.commands.options import PATH, changes_of, settings_options
+from flows.commands.options import PATH, settings_options
 from flows.runtime.run import FlowRun
 from flows.runtime.stages import Stages
 
@@ -55,7 +55,7 @@ def prepare(model: str, to: Path, think: str | None, think_end: str | None) -> N
     help="Write the preset's benchmarks to DIR as tasks of lm-evaluation-harness, and no model.",
 )
 def export(
-    preset: str, overrides: tuple[str, ...], model: Any, to: Path | None, push: str | None, tasks: Path | None
+    preset: str, overrides: dict[str, Any], model: Any, to: Path | None, push: str | None, tasks: Path | None
 ) -> None:
     """Export a trained model in Hugging Face format, with a card.
 
@@ -63,7 +63,7 @@ def export(
     """
     if tasks is not None and (to is not None or push is not None):
         raise UserError("--lm-eval writes tasks and no model; give it without --to and --push")
-    run = FlowRun.begin(preset, changes_of(overrides))
+    run = FlowRun.begin(preset, overrides)
     click.echo(_export_model(run, model, to, push) if tasks is None else _export_lm_eval(run, tasks))
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
 from elastic_core.errors import UserError, nearest
-from elastic_core.system.files import write_text
 from flows import presets
 from flows.runtime.environment import runs_directory
 
@@ -25,6 +23,7 @@ PRESET_FORMS = "A name (`elastic presets`), or FILE.toml."
 TABLE_FORMS = "A trajectory table, runs/PRESET/sweep/KEY/table, also of a half-done sweep."
 
 Three = tuple[float, float, float] | None
+_NUMBER = re.compile(r"is not a valid (float|integer)( range)?$")
 _EXTRA = re.compile(r"got unexpected extra arguments? \((?P<words>.*)\)")
 
 built_data = click.option("--data", type=PATH, help="Built data sets. Without it those that the table was made with.")
@@ -47,14 +46,21 @@ family_option: Callable[[Command], Command] = click.option(
 
 
 def settings_options(preset_help: str, default: str | None = "embedded") -> Callable[[Command], Command]:
-    """--preset PRESET and --set KEY=VALUE, passed on as `preset` and `overrides`, see `changes_of`."""
+    """--preset PRESET and --set KEY=VALUE, passed on as `preset` and `overrides`, see `overriding`."""
     preset = click.option("--preset", default=default, metavar="PRESET", help=f"{preset_help} {PRESET_FORMS}")
     return lambda command: preset(overriding("Replace one setting, e.g. sweep.samples=16.")(command))
 
 
 def overriding(help_text: str) -> Callable[[Command], Command]:
-    """--set KEY=VALUE, passed on as `overrides`, see `changes_of`."""
-    return click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help=help_text)
+    """--set KEY=VALUE, again and again, passed on as `overrides`: settings to replace, by dotted key."""
+    return click.option(
+        "--set",
+        "overrides",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help=help_text,
+        callback=lambda context, option, texts: dict(map(presets.parse_override, texts)),
+    )
 
 
 def benchmarks_option(help_text: str) -> Callable[[Command], Command]:
@@ -99,42 +105,8 @@ def budget_option(help_text: str) -> Callable[[Command], Command]:
     return click.option("--budget", type=BudgetType(), metavar="T+S", help=help_text)
 
 
-def changes_of(overrides: tuple[str, ...]) -> dict[str, Any]:
-    """Settings to replace, by dotted key. Raises UserError when one is not KEY=VALUE."""
-    return dict(presets.parse_override(text) for text in overrides)
-
-
-class LastRun(NamedTuple):
-    """The settings of the last `elastic run`, as `presets.resolve` takes them, which later commands take over."""
-
-    preset: str
-    overrides: dict[str, Any]
-
-
-_LAST_RUN = "last-run.json"
 last_run_options = settings_options("Without it the settings of the last run.", None)
-"""`settings_options`, where what is not given is the last run's: `preset_or_last_run` reads them."""
-
-
-def remember(preset: str, overrides: Mapping[str, Any]) -> None:
-    """Write them to the runs directory. A preset that is a file is remembered by its absolute path."""
-    file = Path(preset).expanduser()
-    last = [str(file.resolve()) if file.is_file() else preset, dict(overrides)]
-    write_text(runs_directory() / _LAST_RUN, json.dumps(last, default=str))
-
-
-def recall() -> LastRun | None:
-    """None before the first run."""
-    try:
-        return LastRun(*json.loads((runs_directory() / _LAST_RUN).read_bytes()))
-    except (OSError, ValueError):
-        return None
-
-
-def preset_or_last_run(preset: str | None, overrides: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
-    """Preset and settings to replace: those given, on top of the last run's where no preset is given."""
-    last = (None if preset else recall()) or LastRun("embedded", {})
-    return preset or last.preset, last.overrides | changes_of(overrides)
+"""`settings_options`, where what is not given is the last run's: `presets.given_or_last` reads them."""
 
 
 def table_of_last_run() -> Path:
@@ -142,11 +114,12 @@ def table_of_last_run() -> Path:
     from flows.runtime.run import FlowRun
     from tasks.records.stage_directory import TABLE
 
-    if (last := recall()) is None:
+    if (last := presets.last_run()) is None:
         raise UserError(
             f"nothing was run yet in {runs_directory()}; expected --from TABLE, or a run first: elastic run"
         )
     run = FlowRun.begin(*last)
+    run.require_data()
     table = run.sweep.directory / TABLE
     if not table.is_dir():
         raise UserError(f"the last run has no table at {table}; give --from TABLE, or run: {run.command('sweep')}")
@@ -175,17 +148,19 @@ class BudgetType(click.ParamType):
 
 
 class StrategyType(click.ParamType):
-    """The name of a strategy that a person can ask with."""
+    """The name of a strategy that a person can ask with, or the import path of a user's."""
 
     name = "strategy"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from elastic_core.stop_rule import ADAPTIVE, StopRule
+        from elastic_core.stop_rule import ADAPTIVE
+        from elastic_core.sweep.grid import known_strategies
+        from elastic_core.system.imported import declare
         from flows.commands.answer import STRATEGY_NAMES
 
-        if isinstance(value, str) and value.startswith(f"{ADAPTIVE}_"):
+        if ":" in value or value.startswith(f"{ADAPTIVE}_"):
             try:
-                return str(StopRule.parse(value))
+                return known_strategies([declare(value)])[0]
             except ValueError as error:
                 self.fail(str(error), param, ctx)
         return OneOf(STRATEGY_NAMES).convert(value, param, ctx)
@@ -207,6 +182,8 @@ def sentence(error: click.UsageError) -> str:
     if (extra := _EXTRA.fullmatch(message)) and "--preset" in options:
         meant = next((word for word in extra["words"].split() if word in presets.names()), None)
         message += f', did you mean "--preset {meant}"?' if meant else ""
+    if isinstance(error, click.BadParameter):
+        message = _NUMBER.sub(lambda kind: f"is not a {'whole ' if kind[1] == 'integer' else ''}number", message)
     if isinstance(error, click.NoSuchOption):
         message = f"unknown option {error.option_name}{nearest(error.option_name, options)}"
     return f"{path}: {message}; see `{path} --help`"

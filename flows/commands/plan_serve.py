@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -22,9 +21,9 @@ from elastic_core.engines.endpoint import EndpointParameters
 from elastic_core.engines.http import http_pool
 from elastic_core.engines.latency import Steps
 from elastic_core.errors import UserError
-from elastic_core.serving.frontier import frontier
-from elastic_core.serving.load import LATE, Controller, Goal
-from elastic_core.serving.simulation import COLUMNS, Elastic, Fixed, Machine, Policy, Replay, arrivals, simulate
+from elastic_core.serving.load import LATE, Goal
+from elastic_core.serving.simulation import COLUMNS, Machine, Replay, arrivals, simulate
+from elastic_core.statistics.frontier import frontier
 from elastic_core.sweep.cost import Throughput, throughput_file
 from flows.commands.budgets import rows_of_model
 from flows.commands.options import POSITIVE, table_of_last_run, table_options
@@ -160,32 +159,30 @@ def machine_by_hand(alone: float, each: float, most_running: int) -> Machine:
     return Machine(Steps((1, max(2, most_running)), seconds), 0.0, most_running)
 
 
-def outcome(load: Load, servers: int, replay: Replay, machine: Machine, policy: Callable[[], Policy]) -> Outcome:
-    """Simulate a load on `servers` servers, each with a new policy."""
+def outcome(load: Load, servers: int, replay: Replay, machine: Machine, goal: Goal) -> Outcome:
+    """Simulate a load on `servers` servers."""
     seconds = max(_LEAST_REQUESTS / load.rate, _GOALS * load.latency)
     times = arrivals(load.rate, seconds, 0, load.burstiness)
     samples = np.random.default_rng(1).integers(len(replay.tokens), size=len(times))
-    seen = simulate(times, samples, replay, machine, [policy() for _ in range(servers)])
+    seen = simulate(times, samples, replay, machine, [machine.server(goal) for _ in range(servers)])
     seen = seen[seen.arrived >= _WARM * seconds]
     in_time = seen.seconds <= load.latency
     p95 = float(np.quantile(seen.seconds, 0.95))
     return Outcome(float((seen.score * in_time).mean()), float(1 - in_time.mean()), p95)
 
 
-def policies(replay: Replay, machine: Machine, latency: float) -> dict[str, Callable[[], Policy]]:
+def goals(replay: Replay, latency: float) -> dict[str, Goal]:
     """Fixed budgets on the frontier by their thinking tokens, and all of them as the load allows."""
-    think, measured = replay.think.tolist(), replay.points()
-    kept = [each.think for each in frontier(measured)]
-    goal = Goal(tuple(each for each in measured if kept[0] <= each.think <= kept[-1]), latency)
-    found: dict[str, Callable[[], Policy]] = {f"t = {each}": partial(Fixed, think.index(each)) for each in kept}
-    found[ELASTIC] = lambda: Elastic(Controller(goal, machine.steps, machine.most_running), think)
-    return found
+    measured = replay.points()
+    kept = frontier(measured)
+    between = tuple(each for each in measured if kept[0].think <= each.think <= kept[-1].think)
+    return {f"t = {each.think}": Goal((each,)) for each in kept} | {ELASTIC: Goal(between, latency)}
 
 
 def show_plan(replay: Replay, machine: Machine, load: Load, accuracy: float | None, named: str) -> None:
     """Print what numbers of servers give, up to the number at which the dearest budget keeps the goal, and how many
     reach an accuracy. UserError where no number does."""
-    ways = policies(replay, machine, load.latency)
+    ways = goals(replay, load.latency)
     dearest = list(ways)[-2]
 
     def keeps(servers: int) -> bool:

@@ -30,7 +30,8 @@ def presets() -> None:
         needed = f"{nodes} × {gpus}" if nodes > 1 else str(gpus or "no")
         model = settings.warm_start.initial if settings.base == "warm-start" else settings.base
         rest = f"{model}, {needed} GPU{'' if gpus == 1 else 's'}, {'' if usable[name] else 'not '}rehearsed"
-        console.print(f"[bold]{name}[/bold]: {rest}", soft_wrap=True)
+        begin = "[bold green]begin here[/bold green], " if name == "embedded" else ""
+        console.print(f"[bold]{name}[/bold]: {begin}{rest}", soft_wrap=True)
         about = [files.purpose(name)]
         if (otherwise := files.unpublished(settings)) is not None:
             about.append(

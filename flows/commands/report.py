@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,7 +15,6 @@ from flows.commands.options import (
     TABLE_FORMS,
     Three,
     cost_options,
-    preset_or_last_run,
     settings_options,
     table_of_last_run,
     verbose_option,
@@ -51,7 +51,7 @@ def report(
     directory: Path | None,
     bundle: Path | None,
     preset: str | None,
-    overrides: tuple[str, ...],
+    overrides: dict[str, Any],
     verbose: bool,
     price: Three,
     latency: Three,
@@ -64,7 +64,7 @@ def report(
     if preset or overrides:
         if tables or directory or bundle or price or latency:
             raise click.UsageError("--preset and --set take none of --from, --to, --bundle, --price and --latency")
-        start(REPORT_FLOW, *preset_or_last_run(preset, overrides), verbose=verbose)
+        start(REPORT_FLOW, *presets.given_or_last(preset, overrides), verbose=verbose)
         return
     prepare()
     from reports.build import build_report
@@ -83,7 +83,10 @@ def report(
             content = add_report(sources, f"{sources.preset}-{key}", bundle)
         else:
             content = build_report(sources, directory or table.resolve().parent / "report")
-        lines = [f"{each.benchmark}: {each.told}" for each in content.settings]
+        lines = [
+            f"{each.benchmark}: {each.told}" + (f". Next: {each.command}" if each.command else "")
+            for each in content.settings
+        ]
         click.echo("\n".join([*content.brief, *lines, content.verdict, *content.advice, content.coverage]))
         click.echo(content.directory / REPORT)
         click.echo((content.directory / PAGE).resolve().as_uri())

@@ -9,21 +9,20 @@ from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from elastic_core.errors import UserError
-from elastic_core.models.files import is_local
 from flows import presets
 from flows.commands.cli import warn_renamed
-from flows.commands.doctor import findings_of_models, models_in_use, require_machine
-from flows.commands.doctor.machine import require
-from flows.commands.options import OneOf, changes_of, remember, settings_options, verbose_option
+from flows.commands.options import OneOf, settings_options, verbose_option
 from flows.runtime import environment
-from flows.runtime.run import DONE_BEFORE, FlowRun, stage_seconds
 from tasks.records import terminal
 from tasks.records.stage_directory import MODEL, PAGE, REPORT, TABLE, Stage
+
+if TYPE_CHECKING:
+    from flows.runtime.run import FlowRun
 
 REPORT_FLOW = "report"  # Of `elastic report --preset`.
 
@@ -66,16 +65,16 @@ tree_option = click.option(
 )
 @verbose_option
 def run(
-    flow: str, preset: str, overrides: tuple[str, ...], mirror: str | None, until: str | None, **options: bool
+    flow: str, preset: str, overrides: dict[str, Any], mirror: str | None, until: str | None, **options: bool
 ) -> None:
     """Run FLOW on this machine, now.
 
     FLOW is prepare-data, warm-start, train, sweep, pipeline (all of these, and a report), ablation or nightly. The same
-    command after a crash finishes what is missing; after success it does nothing and says so.
+    command after a crash finishes the missing stages; after success it does nothing and says so.
     """
     if flow == REPORT_FLOW:
         warn_renamed("run report", "report --preset PRESET")
-    changes = changes_of(overrides)
+    changes = overrides
     if mirror is not None:
         changes["data.mirror"] = mirror
     if until is not None:
@@ -95,6 +94,10 @@ def _points(until: str) -> float:
 def start(flow: str, preset: str, changes: Mapping[str, Any], *, verbose: bool = False, dry_run: bool = False) -> None:
     """Run a flow, unless it is done before, and print what to look at; `dry_run` prints its configuration. Raises
     UserError when the settings are wrong, or this machine cannot run the flow."""
+    # Imported here, so that --help is fast.
+    from flows.commands.doctor.resources import require_machine
+    from flows.runtime.run import DONE_BEFORE, FlowRun
+
     run = FlowRun.begin(preset, changes)
     _ = run.datasets  # Data that does not exist is refused without a server.
     if dry_run:
@@ -105,7 +108,7 @@ def start(flow: str, preset: str, changes: Mapping[str, Any], *, verbose: bool =
     done = finished(flow, run)
     if done is None:
         require_machine(run.settings, FLOWS[flow].takes_gpus)
-    remember(preset, changes)
+    presets.remember(preset, changes)
     run.write_settings()
     if done is None:
         _perform(flow, run, verbose)
@@ -121,8 +124,13 @@ def start(flow: str, preset: str, changes: Mapping[str, Any], *, verbose: bool =
 def _show(flow: str, run: FlowRun) -> None:
     """Print verl's configuration as YAML for a flow that is one training, else the settings as a preset; and why this
     machine cannot run it, to stderr, as it may be meant for another. UserError when a model here cannot be trained."""
+    from flows.commands.doctor.resources import require_machine
+
     settings, fine_tuning = run.settings, flow == "warm-start"
     if flow == "train" or (fine_tuning and settings.warm_start.sft is not None):
+        from elastic_core.models.files import is_local
+        from flows.commands.doctor import findings_of_models, models_in_use
+        from flows.commands.doctor.machine import require
         from flows.train import composed
 
         text = composed(settings, fine_tuning=fine_tuning)
@@ -137,6 +145,7 @@ def _show(flow: str, run: FlowRun) -> None:
 
 
 def _perform(flow: str, run: FlowRun, verbose: bool) -> None:
+    from flows.runtime.run import stage_seconds
     from flows.sweep import closing
 
     environment.end_orphaned_servers()

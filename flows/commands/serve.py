@@ -26,11 +26,11 @@ from elastic_core.system.network import is_loopback, reachable, require_free_por
 from elastic_core.system.processes import PYTHON, end_with_parent
 from flows.commands.doctor.machine import installed_build, installed_versions, require
 from flows.commands.doctor.resources import GpuDemand, check_gpus, cuda_version
-from flows.commands.options import POSITIVE, address_options, budget_option, changes_of, family_option, settings_options
+from flows.commands.options import POSITIVE, address_options, budget_option, family_option, settings_options
 from flows.runtime.models import choose_model
 from flows.runtime.settings import SweepSettings
 
-KEY_VARIABLE = "VLLM_API_KEY"  # vLLM's own: the key that clients have to give.
+KEY_VARIABLE = "VLLM_API_KEY"  # vLLM's: the key that clients have to give.
 
 
 class Command(NamedTuple):
@@ -79,7 +79,7 @@ class Command(NamedTuple):
 @click.option("--reasoning-content", is_flag=True, help="Give the thought by its older name reasoning_content too.")
 @address_options("$VLLM_API_KEY", 8000)
 @click.argument("further", nargs=-1, metavar="[-- VLLM_ARGUMENTS...]")
-def serve(preset: str, overrides: tuple[str, ...], model: str, host: str, port: int, **options: Any) -> None:
+def serve(preset: str, overrides: dict[str, Any], model: str, host: str, port: int, **options: Any) -> None:
     """Serve a model under budgets, over OpenAI's and Anthropic's APIs.
 
     A request names its budget, "vllm_xargs": {"think_budget": 512, "solution_budget": 256}, or one of the levels that
@@ -87,7 +87,7 @@ def serve(preset: str, overrides: tuple[str, ...], model: str, host: str, port: 
     $VLLM_API_KEY is set, clients have to give this key.
     """
     require_free_port(host, port, "server", "--port")
-    started = command(preset, changes_of(overrides), model, host=host, port=port, **options)
+    started = command(preset, overrides, model, host=host, port=port, **options)
     click.echo(f"serving {started.name} at http://{reachable(host)}:{port}/v1; Ctrl-C stops it")
     sys.exit(run(started))
 
@@ -150,13 +150,14 @@ def command(
     levels = levels_beside(directory)
     if levels is None:
         click.echo(no_levels(name, directory))
-    offered = levels.budgets if levels else {}
-    named = levels.offered if levels else {}
+    offered = levels.offered if levels else {}
     goal = None if latency is tokens_per_second is None else _goal(directory, levels, floor, latency, tokens_per_second)
-    config = ServeConfiguration(budget, unmeasured=unmeasured, reasoning_content=reasoning_content, goal=goal, **named)
+    config = ServeConfiguration(
+        budget, unmeasured=unmeasured, reasoning_content=reasoning_content, goal=goal, **offered
+    )
     # Budgets that no request could have, as a prompt takes a token at least.
     context = parameters.context(str(directory))
-    of_levels = {f"{directory / LEVELS}: its level {effort}": given for effort, given in offered.items()}
+    of_levels = {f"{directory / LEVELS}: its level {effort}": given for effort, given in config.levels.items()}
     for what, given in {"--budget": budget, **of_levels}.items():
         if context and given and given.limited + 1 >= context:
             raise UserError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.table import Table
@@ -13,7 +13,8 @@ from elastic_core.sweep.models import Prompts, SweepModel
 from elastic_core.sweep.sound import whole_samples
 from elastic_core.sweep.stopping import beyond_reach, projection, reach, widest
 from elastic_core.trajectory import CELL
-from flows.commands.options import changes_of, last_run_options, preset_or_last_run, settings_options
+from flows import presets
+from flows.commands.options import last_run_options
 from flows.runtime.run import FlowRun
 from reports.comparison import render
 from reports.verdict import readable, unreadable
@@ -27,14 +28,14 @@ _BYTES_PER_TOKEN = 8.0
 
 
 @click.command()
-@settings_options("Settings of the sweep.")
-def plan_sweep(preset: str, overrides: tuple[str, ...]) -> None:
+@last_run_options
+def plan_sweep(preset: str | None, overrides: dict[str, Any]) -> None:
     """Say how many cells, tokens, hours and bytes a sweep takes.
 
     Tokens, time and disk space are upper bounds, of the missing rows. Nothing is started. The data must be built:
     elastic run prepare-data.
     """
-    run = FlowRun.begin(preset, changes_of(overrides))
+    run = FlowRun.begin(*presets.given_or_last(preset, overrides))
     run.require_data()
     benchmarks = ", ".join(f"{name} ({len(problems)} problems)" for name, problems in run.problems.items())
     # Before the tokenizers are loaded, which takes seconds.
@@ -80,12 +81,13 @@ def plan_sweep(preset: str, overrides: tuple[str, ...]) -> None:
 
 @click.command()
 @last_run_options
-def status(preset: str | None, overrides: tuple[str, ...]) -> None:
+def status(preset: str | None, overrides: dict[str, Any]) -> None:
     """Say how full the sweep's grid is, also while it runs.
 
-    Which rows fit their model's context is not checked: loading the tokenizers would take longer than all the rest.
+    Cells that have all their rows are counted, and not listed. Which rows fit their model's context is not checked:
+    loading the tokenizers would take longer than all the rest.
     """
-    run = FlowRun.begin(*preset_or_last_run(preset, overrides))
+    run = FlowRun.begin(*presets.given_or_last(preset, overrides))
     run.require_data()
     stage, problems = run.sweep, {name: [problem.id for problem in given] for name, given in run.problems.items()}
     samples, store = stage.request["samples"], sweep_table(stage, run.settings.engine, run.endpoints)
@@ -100,15 +102,15 @@ def status(preset: str | None, overrides: tuple[str, ...]) -> None:
             wanted = len(problems[cell.benchmark]) * samples_of(samples, cell.benchmark)
             there = counts.get(cell.key, 0)
             done, total, waiting = done + there, total + wanted, waiting + (cell.key not in reported)
-            bar = "█" * round(20 * there / wanted)
-            budget = str(cell.budget)
-            table.add_row(model, cell.benchmark, cell.strategy, budget, f"{there:,}", f"{wanted:,}", f"{bar:20}")
+            if there < wanted:
+                place = model, cell.benchmark, cell.strategy, str(cell.budget)
+                table.add_row(*place, f"{there:,}", f"{wanted:,}", f"{'█' * round(20 * there / wanted):20}")
     remarks = unreadable(readable(store.scan().select("model", "think_finish", "grade_status").collect()))
     counted = f"{done:,} of {total:,} rows ({done / total:.0%}) in {store.directory}"
     if waiting:
         leaves = "1 cell" if waiting == 1 else f"{waiting} cells"
         remarks.insert(0, f"A report leaves out {leaves}, as some problems have no first sample there yet.")
-    click.echo("\n".join([render(table), counted, *remarks]))
+    click.echo("\n".join([*([render(table)] if table.row_count else []), counted, *remarks]))
 
 
 def narrowest(sweep: Sweep, target: float, cap: int) -> list[str]:

@@ -86,7 +86,7 @@ def search_templates(
     """
     cache = make_runs_directory() / EMBEDDINGS
     retriever = build_retriever(_load(library, mirror), embedder, cache=cache, trust_remote_code=trust_remote_code)
-    matches = [match for match in retriever.retrieve([text], num)[0] if match.score > 0]
+    matches = [match for match in retriever.retrieve(text, num) if match.score > 0]
     for score, found in ((match.score, match.template) for match in matches):
         click.echo(f"{score:.3f}  {found.id}\n       {found.chapter} / {found.section} / {found.name}")
     if not matches:

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from elastic_core.errors import UserError, nearest
-from elastic_core.system.files import read_toml
+from elastic_core.system.files import read_toml, write_text
 from elastic_core.system.nested import leaves
+from flows.runtime.environment import runs_directory
 from tasks.records.stage_directory import RESOLVED
 
 if TYPE_CHECKING:
@@ -105,6 +106,37 @@ def parse_override(text: str) -> tuple[str, Any]:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
     except (tomllib.TOMLDecodeError, RecursionError):
         return key.strip(), value.strip()
+
+
+class LastRun(NamedTuple):
+    """Preset and settings to replace of the last `elastic run`, which later commands take over."""
+
+    preset: str
+    overrides: dict[str, Any]
+
+
+_LAST_RUN = "last-run.json"
+
+
+def remember(preset: str, overrides: Mapping[str, Any]) -> None:
+    """Write the last run's to the runs directory. A preset that is a file is remembered by its absolute path."""
+    file = Path(preset).expanduser()
+    last = LastRun(str(file.resolve()) if file.is_file() else preset, dict(overrides))
+    write_text(runs_directory() / _LAST_RUN, json.dumps(last, default=str))
+
+
+def last_run() -> LastRun | None:
+    """None before the first run."""
+    try:
+        return LastRun(*json.loads((runs_directory() / _LAST_RUN).read_bytes()))
+    except (OSError, ValueError):
+        return None
+
+
+def given_or_last(preset: str | None, overrides: Mapping[str, Any]) -> LastRun:
+    """Preset and settings to replace: those given, on top of the last run's where no preset is given."""
+    last = (None if preset else last_run()) or LastRun("embedded", {})
+    return LastRun(preset or last.preset, {**last.overrides, **overrides})
 
 
 class _Part(NamedTuple):
@@ -226,7 +258,9 @@ def _explain(
     where = where.removesuffix(": ")
     if problem["type"] == "extra_forbidden":
         valid = _fields_at(model, path[:-1])
-        return f"{where}: unknown key{nearest(path[-1], valid)}; valid here: {', '.join(valid)}"
+        sections = [f"{name}.{key}" for name in valid if key in _fields_at(model, [name]) and key not in valid]
+        hint = nearest(path[-1], valid) or nearest(f"sweep.{key}", sections)
+        return f"{where}: unknown key{hint}; valid here: {', '.join(valid)}"
     if problem["type"] == "missing":
         return f"{where}: missing; every preset must give it"
     message = problem["msg"].removeprefix("Value error, ")

@@ -36,7 +36,7 @@ def make_runs_directory() -> Path:
 
 
 def prepare() -> None:
-    """Set what libraries read at import; must come before importing Prefect or Ray. The user's own settings win."""
+    """Set what libraries read at import; must come before importing Prefect or Ray. The user's settings win."""
     use_private_directory(new_if_taken=True)
     bypass_proxies()
     runs = make_runs_directory()

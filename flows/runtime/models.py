@@ -58,7 +58,7 @@ class Models:
 def find_models(
     preset: str, overrides: Mapping[str, Any], named: Sequence[str] = (), family: str | None = None
 ) -> Models:
-    """The models named, then the preset's own that are there.
+    """The models named, then those of the preset that are there.
 
     Args:
         named: checkpoint directories, OWNER/NAME on the hub, or addresses of servers, each as it is or as NAME=PLACE.
@@ -69,7 +69,7 @@ def find_models(
     """
     run = FlowRun.begin(preset, overrides)
     given = dict(_named(text, run, family) for text in named)
-    # The preset's models whose servers are known and take token ids.
+    # The preset's models on known servers that take token ids.
     served: dict[str, Path | Endpoint] = {}
     for name, addresses in run.settings.sweep.endpoints.items():
         if not addresses[0].chat:

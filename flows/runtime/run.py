@@ -68,7 +68,7 @@ class FlowRun(Stages):
 
     @classmethod
     def of_deployment(cls, preset: str, overrides: Mapping[str, Any] | None) -> FlowRun:
-        """`begin`, with the settings written beside the results."""
+        """`begin`, with the settings written next to the results."""
         run = cls.begin(preset, overrides)
         run.write_settings()
         return run

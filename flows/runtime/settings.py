@@ -41,6 +41,7 @@ from elastic_core.sweep.grid import (
     known_strategies,
     split_model,
 )
+from elastic_core.system.imported import declare
 from elastic_core.system.ray_cluster import RayCluster
 from elastic_core.training.grpo.parameters import GrpoParameters
 from elastic_core.training.sft_parameters import SftParameters
@@ -61,8 +62,8 @@ Names = Annotated[list[str], BeforeValidator(_listed)]
 
 
 def with_levels(strategies: Sequence[str]) -> list[str]:
-    """Strategies by name, "effort" in its levels."""
-    return [each for name in strategies for each in (EFFORTS if name == EFFORT else [name])]
+    """Strategies by name, "effort" in its levels; declares those by import path."""
+    return [declare(each) for name in strategies for each in (EFFORTS if name == EFFORT else [name])]
 
 
 Strategies = Annotated[Names, AfterValidator(with_levels), AfterValidator(known_strategies)]
@@ -136,11 +137,9 @@ class WarmStartSettings(Section):
 class TrainSettings(GrpoParameters):
     """GRPO under a budget, once or again with other seeds."""
 
-    seeds: tuple[int, ...] = Field(
-        (),
-        description="Train with each of these in place of `seed`, 0 or more each. The sweep measures every one: "
-        "trained@1, trained@2 and so on, which are one model in a report.",
-    )
+    seeds: tuple[int, ...] = ()
+    """Train with each of these in place of `seed`, 0 or more each. The sweep measures every one: trained@1, trained@2
+    and so on, which are one model in a report."""
 
     @field_validator("seeds")
     @classmethod
@@ -175,8 +174,8 @@ class SweepSettings(Section):
     """The tokenizer of each model behind a server, by its name in `checkpoints`: a directory, or OWNER/NAME on the hub.
     The server must have the same one."""
     strategies: Strategies = Field(min_length=1)
-    """Decoding strategies by name; `unconstrained` gives one cell, the others one per budget. "effort", for models
-    behind a chat API, stands for its four levels."""
+    """Decoding strategies by name, or your own by import path, "module:name"; `unconstrained` gives one cell, the
+    others one per budget. "effort", for models behind a chat API, stands for its four levels."""
     strategies_of: dict[str, Strategies] = Field({}, exclude_if=operator.not_)
     """Strategies of single models, by a name in `models` or of the ablation, where they are not `strategies`."""
     budgets: Names = Field(min_length=1)

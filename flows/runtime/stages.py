@@ -27,6 +27,7 @@ from elastic_core.models import families
 from elastic_core.models import files as model_files
 from elastic_core.reasonflux.library import DATASET, load_library
 from elastic_core.reasonflux.sft import file_dataset
+from elastic_core.rewards import grader_of
 from elastic_core.rewards.code.sandbox import require_sandbox
 from elastic_core.statistics.estimates import without_seed
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO, TemplateParameters, Templates
@@ -40,6 +41,7 @@ from elastic_core.system.fingerprint import (
     source_fingerprint,
     tokenizer_fingerprint,
 )
+from elastic_core.system.imported import code_of
 from elastic_core.system.nested import leaves
 from flows.runtime.endpoints import find_endpoints
 from flows.runtime.settings import TRAINED, Settings
@@ -61,7 +63,7 @@ _ASSETS = {".js", ".css", ".j2", ".mplstyle", ".csv"}
 """Scripts, styles, templates and published numbers that a report is made with, besides code."""
 _NOT_WRITING = (
     *("elastic_core.rewards", "elastic_core.rewards.as_published", "tasks.data"),
-    *("tasks.records.prefect_artifacts", "tasks.records.mlflow_tracker"),
+    *("tasks.records.terminal", "tasks.records.mlflow_tracker"),
 )
 """What grades, what builds data and what records runs has no part in how a report is written."""
 _SAMPLING = {"temperature", "top_p", "seed", "sharing", "max_response_tokens", "logprobs"}
@@ -234,8 +236,11 @@ class Stages:
         return [self.data.directory / f"{name}.parquet" for name in names]
 
     def require_graders(self, names: Iterable[str]) -> None:
-        """Raise UserError when programs would have to be run and the sandbox does not work."""
-        if any(self.known_datasets[name].grader == "code" for name in names):
+        """Raise UserError when a grader cannot be imported, or programs would run and the sandbox does not work."""
+        graders = {self.known_datasets[name].grader for name in names}
+        for grader in filter(None, graders):
+            grader_of(grader)
+        if "code" in graders:
             require_sandbox()
 
     @property
@@ -392,7 +397,7 @@ class Stages:
 
     @cached_property
     def trainings(self) -> dict[int, Stage]:
-        """The training of each seed. Its resources do not change what it learns, and are no input."""
+        """The training of each seed. Its resources do not change its result, and are not an input."""
         data = self.settings.data
         made_from = {
             "base": self.fingerprint(self.base),
@@ -445,6 +450,8 @@ class Stages:
         """One trajectory table per set of models, benchmarks and sampling settings; cells, samples and problems may be
         added to it. Samples that it shares with another one are drawn once (`elastic_core.sweep.table`)."""
         settings, templates, endpoints = self.settings.sweep, self.templates, self.endpoints
+        made_from = {REASONFLUX_ZERO: templates.fingerprint} if templates else {}
+        made_from |= {name: code_of(name) for name in settings.every_strategy if ":" in name}
         models = {name: self.fingerprint(path) for name, path in self.checkpoints.items()}
         return self.stage(
             "sweep",
@@ -454,7 +461,7 @@ class Stages:
                 **({"engine": self.settings.engine.fingerprint} if models else {}),
                 **({"servers": {name: each.description for name, each in endpoints.items()}} if endpoints else {}),
                 "sampling": settings.model_dump(include=_SAMPLING, exclude_none=True),
-                **({"templates": {REASONFLUX_ZERO: templates.fingerprint}} if templates else {}),
+                **({"templates": made_from} if made_from else {}),
             },
             settings.model_dump(include=_REQUEST)
             | {"models": self.settings.measured}

@@ -91,7 +91,9 @@ class Detail {
     this.larger.disabled = at === steps.length - 1;
     this.budget.textContent = `${label} tokens (${at + 1} of ${steps.length})`;
     for (const button of this.grid.querySelectorAll("button")) {
-      button.ariaCurrent = Number(button.dataset.row) === row ? "true" : null;
+      const isOpen = Number(button.dataset.row) === row;
+      button.ariaCurrent = isOpen ? "true" : null;
+      if (isOpen) bring(this.grid, button);
     }
   }
 
@@ -156,6 +158,13 @@ class Detail {
 /** Scroll a box, and not the page, to something in it. */
 function reveal(box, element) {
   box.scrollTop = element ? element.offsetTop - box.clientHeight / 2 : 0;
+}
+
+/** Scroll a box, and not the page, until something is in it. */
+function bring(box, element) {
+  const [outer, inner] = [box.getBoundingClientRect(), element.getBoundingClientRect()];
+  if (inner.left < outer.left || inner.right > outer.right) box.scrollLeft += inner.left - outer.left - outer.width / 2;
+  if (inner.top < outer.top || inner.bottom > outer.bottom) box.scrollTop += inner.top - outer.top - outer.height / 2;
 }
 
 /** A name as people write it: "budget forcing" for "budget_forcing". */

@@ -26,7 +26,10 @@ class Reader {
     addEventListener("hashchange", () => this.#visit());
     place.hidden = false;
     if (Address.read()) this.#visit();
-    else this.#filter();
+    else {
+      this.wished = trajectories.interesting(place.dataset);
+      this.#filter();
+    }
   }
 
   #fillChoices() {

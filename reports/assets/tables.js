@@ -73,3 +73,8 @@ for (const button of document.querySelectorAll("button.zoom")) {
     button.ariaPressed = String(button.closest("figure").classList.toggle("large"));
   });
 }
+
+// What is folded is printed too.
+addEventListener("beforeprint", () => {
+  for (const each of document.querySelectorAll("details")) each.open = true;
+});

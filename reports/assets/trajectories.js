@@ -112,10 +112,27 @@ class Trajectories {
     return Array.from({ length: last - first + 1 }, (_, i) => first + i);
   }
 
+  /** How often from one budget to the next an answer changes, and how often a right one is lost. */
   #flips(track) {
-    const { first, end } = this.tracks[track];
-    for (let row = first + 1; row < end; row++) if (this.isRight(row) !== this.isRight(row - 1)) return true;
-    return false;
+    const rows = this.rows(track).slice(1);
+    const lost = rows.filter((row) => this.isRight(row - 1) && !this.isRight(row)).length;
+    return [rows.filter((row) => this.isRight(row) !== this.isRight(row - 1)).length, lost];
+  }
+
+  /** The most surprising first: where a larger budget loses right answers, then where answers change. */
+  #bySurprise(tracks) {
+    const flips = new Map(tracks.map((track) => [track, this.#flips(track)]));
+    const [all, lost] = [(track) => flips.get(track)[0], (track) => flips.get(track)[1]];
+    return tracks.sort((a, b) => lost(b) - lost(a) || all(b) - all(a) || a - b);
+  }
+
+  /** A row to open first: a surprising one of this benchmark and model under separate budgeting; null without any. */
+  interesting({ benchmark, model, budget }) {
+    const wanted = { benchmark, problem: "", sample: "", model, strategy: "separate" };
+    const tracks = Array.from(this.tracks.keys()).filter((track) => this.#isAsked(track, wanted));
+    if (tracks.length === 0) return null;
+    const rows = this.rows(this.#bySurprise(tracks)[0]);
+    return rows.find((row) => this.budget(row) === budget) ?? rows[Math.min(1, rows.length - 1)];
   }
 
   /** Whether a track is among those asked for by benchmark, problem, sample, model and strategy ("" is any). */
@@ -127,7 +144,7 @@ class Trajectories {
       (sample === "" || this.numbers.sample[row] === Number(sample)) &&
       (model === "" || this.name("model", row) === model) &&
       (strategy === "" || this.name("strategy", row) === strategy) &&
-      (!flips || this.#flips(track))
+      (!flips || this.#flips(track)[0] > 0)
     );
   }
 
@@ -155,6 +172,6 @@ class Trajectories {
       }
       if (numRows > before) tracks.push(track);
     }
-    return { tracks, rows, numRows };
+    return { tracks: wanted.flips ? this.#bySurprise(tracks) : tracks, rows, numRows };
   }
 }

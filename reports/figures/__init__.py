@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
+from math import ceil, floor, log2
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -70,6 +71,15 @@ def model_colours(models: Iterable[str]) -> dict[str, str]:
     others = sorted(set(models) - COLOURS.keys())
     rest = NUM_COLOURS - len(COLOURS)
     return COLOURS | {model: f"C{len(COLOURS) + i % rest}" for i, model in enumerate(others)}
+
+
+def hex_colours(models: Iterable[str]) -> dict[str, str]:
+    """The colour of each model as "#rrggbb", the same as in a report's figures."""
+    import matplotlib
+    from matplotlib.colors import to_hex
+
+    with matplotlib.rc_context(fname=str(files("reports").joinpath("elastic.mplstyle"))):
+        return {model: to_hex(colour) for model, colour in model_colours(models).items()}
 
 
 def strategy_styles(strategies: Iterable[str]) -> dict[str, Style]:
@@ -265,13 +275,11 @@ Columns = tuple[str, str, str]  # Of an estimate and the bounds of its interval.
 ACCURACY = ("avg_at_k", "ci_low", "ci_high")  # The columns of a cell's accuracy and of its interval.
 
 
-def draw_points(
-    axes: Axes, line: Line, cells: pl.DataFrame, x: pl.Expr | Columns, y: Columns, scale: float = 1, **style: Any
-) -> None:
+def draw_points(axes: Axes, line: Line, cells: pl.DataFrame, x: pl.Expr | Columns, y: Columns, **style: Any) -> None:
     """Marks with their intervals, `y` (the columns of an estimate) in points; `x` are places, or the columns of an
-    estimate, which is drawn times `scale`."""
-    places = cells.select(x).to_series() if isinstance(x, pl.Expr) else scale * cells[x[0]]
-    error = None if isinstance(x, pl.Expr) else scale * distances(cells, *x)
+    estimate."""
+    places = cells.select(x).to_series() if isinstance(x, pl.Expr) else cells[x[0]]
+    error = None if isinstance(x, pl.Expr) else distances(cells, *x)
     given = {"ls": "", "marker": line.style.marker, "c": line.colour, "label": line.label} | style
     axes.errorbar(places, 100 * cells[y[0]], xerr=error, yerr=100 * distances(cells, *y), **given)
 
@@ -310,14 +318,19 @@ def place_on(ladder: Sequence[int | None]) -> pl.Expr:
     return pl.col("think_budget").replace_strict(limited, default=len(limited), return_dtype=pl.Float64)
 
 
-def log2_axis(axes: Axes, low: float, high: float) -> None:
-    """A log2 x axis around [low, high] with a tick at every power of two, written out; two at least."""
+def log2_ticks(low: float, high: float) -> tuple[float, float, list[tuple[float, str]]]:
+    """The ends of a log2 axis around [low, high], and its ticks with their labels: every power of two, two at least."""
     low, high = max(low, 1.0), max(high, 1.0)
     left, right = low / 1.15, high * 1.15
-    powers = 2.0 ** np.arange(np.floor(np.log2(left)), np.ceil(np.log2(right)) + 1)
-    if np.sum((powers >= left) & (powers <= right)) < 2:
+    powers = [2.0**power for power in range(floor(log2(left)), ceil(log2(right)) + 1)]
+    if sum(left <= power <= right for power in powers) < 2:
         left, right = powers[0], powers[-1]
-    ticks = [power for power in powers if left <= power <= right]
+    return left, right, [(power, f"{power:.10g}") for power in powers if left <= power <= right]
+
+
+def log2_axis(axes: Axes, low: float, high: float) -> None:
+    """A log2 x axis, as of `log2_ticks`."""
+    left, right, ticks = log2_ticks(low, high)
     axes.set_xscale("log", base=2)
     axes.set_xlim(left, right)
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_xticks(*zip(*ticks, strict=True))

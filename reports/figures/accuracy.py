@@ -1,5 +1,4 @@
-"""Accuracy over tokens spent, over thinking budgets (Elastic Reasoning, Figures 1, 4 to 6), over forced thoughts, over
-cost."""
+"""Accuracy over tokens spent, over thinking budgets (Elastic Reasoning, Figures 1, 4 to 6), and over cost."""
 
 from __future__ import annotations
 
@@ -12,7 +11,8 @@ import polars as pl
 
 from elastic_core.budget import Budget
 from elastic_core.statistics.estimates import by_seed
-from elastic_core.statistics.stop_frontier import BUDGETED, ORACLE, best_rules, hull
+from elastic_core.statistics.frontier import hull
+from elastic_core.statistics.stop_frontier import BUDGETED, ORACLE, best_rules
 from elastic_core.statistics.which_budget import NonInferiority
 from elastic_core.strategies import BASELINE, FREE, SERVED
 from elastic_core.trajectory import BUDGET, CELL
@@ -98,27 +98,6 @@ def training_ablation(
     return target
 
 
-def forced_vs_accuracy(summary: pl.DataFrame, sheet: plot.Sheet) -> ReportFigure | None:
-    """avg@k over the share of thoughts that we had to close, a line per model and strategy, from its smallest budget
-    to its largest. None when nothing was ever forced."""
-    closing = pl.col("strategy").is_in(summary.filter(pl.col("forced_fraction") > 0)["strategy"].to_list())
-    cells, left_out = plot.distinct(summary.filter(closing, pl.col("think_budget").is_not_null()))
-    if cells.is_empty():
-        return None
-    target = plot.figure_files(sheet, "forced_vs_accuracy", left_out=left_out)
-    x = ("forced_fraction", "forced_fraction_low", "forced_fraction_high")
-    data = cells.select(*CELL, "num_problems", "num_samples", *x, *plot.ACCURACY)
-    with plot.panels_of(cells, target, data) as (panels, _):
-        for axes, part in panels:
-            for line in plot.lines_of(part.sort("think_budget"), sheet):
-                style = {"ls": line.style.line, "ms": 5, "lw": 1.4, "elinewidth": 0.7}
-                plot.draw_points(axes, line, line.cells, x, plot.ACCURACY, 100, **style)
-            axes.set_xlim(103, -3)
-            axes.set_xlabel("thoughts closed by us (%)")
-            plot.accuracy_axis(axes)
-    return target
-
-
 def pareto_frontier(priced: pl.DataFrame, advised: pl.DataFrame, sheet: plot.Sheet, unit: str) -> ReportFigure | None:
     """avg@k over the mean cost of a response in `unit` (`reports.tables.costs.priced`), a panel per benchmark; budgets
     of `advised_budgets` whose test holds are marked. None of a single cell."""
@@ -164,7 +143,7 @@ def stop_frontier(found: pl.DataFrame, sheet: plot.Sheet, unit: str) -> ReportFi
             axes.plot(limited["cost"], 100 * limited["accuracy"], "o", ms=4, c=colour, label="fixed budgets")
             axes.plot(free["cost"], 100 * free["accuracy"], "*", ms=11, c=colour, label="no budget")
             costs, means = fixed["cost"].to_numpy(), fixed["accuracy"].to_numpy()
-            corners = hull(costs, means)
+            corners = hull(costs.tolist(), means.tolist())
             between = np.linspace(costs[corners[0]], costs[corners[-1]], _POINTS)
             mixed = np.interp(between, costs[corners], means[corners])
             axes.plot(between, 100 * mixed, "--", c=colour, lw=1, label="their mixtures")

@@ -10,8 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,10 +18,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from elastic_core.budget import Budget
-from elastic_core.engines.endpoint import is_endpoint
 from elastic_core.system.files import Markdown, escaped, write_text
 from elastic_core.trajectory import BUDGET
-from reports.content import ReportContent, ReportFigure, Setting, Verdict
+from reports.content import ReportFigure, Verdict
 from reports.page.chart import DRAWING, main_chart
 from reports.page.payload import build_payload, draw_problems
 from reports.summary import is_partial, partial
@@ -33,6 +31,8 @@ from reports.wording import one_line, plain, sampled, texts, with_bounds
 
 if TYPE_CHECKING:
     from jinja2 import Template
+
+    from reports.build import Report
 
 MAX_LINES = 40  # A longer table is left to its CSV file.
 
@@ -45,7 +45,7 @@ _SCRIPTS = (
 _VERDICTS = {Verdict.HOLDS: "right", Verdict.FAILS: "wrong"}  # Of verdicts, on the page; the others are unknown.
 
 
-def write_page(content: ReportContent, path: Path) -> None:
+def write_page(content: Report, path: Path) -> None:
     """Write the report as one HTML file; an earlier one is replaced. Rows are read twice, never wholly in memory."""
     from markdown_it import MarkdownIt
 
@@ -54,11 +54,6 @@ def write_page(content: ReportContent, path: Path) -> None:
     drawing = draw_problems(rows)
     payload = build_payload(rows, drawing.problems, content.sources.problems)
     style, scripts = styles(*_STYLES), [_asset(name) for name in _SCRIPTS]
-    # What serves the model as advised, and for which benchmarks.
-    commands: dict[str, list[str]] = {}
-    for setting in content.settings:
-        if text := command(setting, content.sources.preset, content.sources.places):
-            commands.setdefault(text, []).append(setting.benchmark)
     counts = {
         ("trajectory", "trajectories"): content.summary["num_trajectories"].sum(),
         ("benchmark", "benchmarks"): content.summary.n_unique("benchmark"),
@@ -72,7 +67,8 @@ def write_page(content: ReportContent, path: Path) -> None:
         chart=main_chart(content.priced, content.settings, content.unit),
         drawing=DRAWING,
         settings={each.benchmark: each for each in content.settings},
-        commands=commands,
+        commands=content.next_commands,
+        begin=min(content.settings, key=lambda each: (each.budget is None, each.nearest is None)),
         policy=policy(style, scripts),
         style=style,
         scripts=scripts,
@@ -114,16 +110,7 @@ def _digest(source: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
 
 
-def command(setting: Setting, preset: str, places: Mapping[str, str | list[str]]) -> str:
-    """The command that serves the model so; "" without a budget to set, or where the model is behind a server."""
-    place = places.get(setting.model, setting.model)
-    if setting.budget is None or isinstance(place, list) or is_endpoint(place):
-        return ""
-    of = ["--preset", preset] if preset else []
-    return shlex.join(["elastic", "serve", *of, "--model", place, "--budget", str(setting.budget)])
-
-
-def render_markdown(content: ReportContent) -> str:
+def render_markdown(content: Report) -> str:
     """The report's text, to lie in `content.directory`."""
     figures = [
         (figure.title, figure.caption, figure.png.relative_to(content.directory).as_posix())
@@ -132,7 +119,7 @@ def render_markdown(content: ReportContent) -> str:
     return _markdown(content, figures)
 
 
-def render_artifact(content: ReportContent) -> str:
+def render_artifact(content: Report) -> str:
     """The report's text to be shown by itself, with the main figure in it and no other."""
     return _markdown(content, [(each.title, each.caption, Markdown(as_address(each))) for each in content.figures[:1]])
 
@@ -144,12 +131,13 @@ def as_address(figure: ReportFigure) -> str:
     return f"data:{kind};base64,{base64.b64encode(file.read_bytes()).decode()}"
 
 
-def _markdown(content: ReportContent, figures: list[tuple[str, str, str]]) -> str:
+def _markdown(content: Report, figures: list[tuple[str, str, str]]) -> str:
     text = template("report.md.j2", keep_trailing_newline=True, autoescape=False, finalize=escaped)
     summary = content.summary.with_columns(partial=partial())
     return text.render(
         texts=texts("shared"),
         content=content,
+        code=lambda text: text if {"`", "\n"} & {*text} else Markdown(f"`{text}`"),
         provenance=[(name, one_line(value)) for name, value in content.sources.provenance.items()],
         figures=figures,
         counted=counted(content.claims),

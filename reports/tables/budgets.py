@@ -23,10 +23,10 @@ _LADDER = {
 _RUN = pl.format("{} at {}", pl.col("strategy").str.replace_all("_", " "), budget_text())
 _WITHIN = ((1000 * pl.col("within")).round(6).ceil() / 10).round(1)  # Rounded up, in points.
 _MISSED = {
-    Reason.CAPPED: "none, too many were cut",
-    Reason.NO_SAVING: "none that saves anything",
-    Reason.GUESSING: "none, no better than guessing",
-    Reason.BEATEN: "none, another is better",
+    Reason.CAPPED: "None: too many were cut",
+    Reason.NO_SAVING: "None saves anything",
+    Reason.GUESSING: "None: no better than guessing",
+    Reason.BEATEN: "None: another is better",
 }
 """What the rule says of budgets that are near enough."""
 _NEAR = pl.col("reason").replace_strict({str(reason): text for reason, text in _MISSED.items()}, default=None)
@@ -156,7 +156,7 @@ def within_points(within: pl.DataFrame, unit: str) -> ReportTable | None:
     """The cheapest budget, in `unit`, that gives up at most a number of points. None without unconstrained
     responses."""
     name = "difference from unlimited"
-    nearest = pl.format("none; nearest: {}, at most {} points worse", _RUN, _WITHIN)
+    nearest = pl.format("None. Nearest: {}, at most {} points worse", budget_text(), _WITHIN)
     frame = _by_pick(within).select(
         *("benchmark", "model"),
         **{"points given up, at most": "points"},
@@ -185,8 +185,8 @@ def side_by_side(under: pl.DataFrame, within: pl.DataFrame, unit: str, benchmark
     place = {"benchmark": benchmark, "model": model}
     best, cheapest = under_limit(under.filter(**place), unit), within_points(within.filter(**place), unit)
     titles = {
-        f"Most accurate, by {unit}": (best, ["problems", unit]),
-        "Cheapest, by points given up": (cheapest, ["problems"]),
+        f"Most accurate of {model}, by {unit}": (best, ["problems", unit]),
+        f"Cheapest of {model}, by points given up": (cheapest, ["problems"]),
     }
     picked, signed = texts("shared")["picked"], frozenset({"difference"})
     return [

@@ -1,13 +1,12 @@
-"""The Codeforces rating of every cell, as CodeElo defines it, and published ones."""
+"""The Codeforces rating of every cell, as CodeElo defines it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
-from elastic_core.budget import Budget
 from elastic_core.rewards.codeforces import (
     MIN_CONTESTS,
     MIN_PARTICIPANTS,
@@ -19,85 +18,66 @@ from elastic_core.rewards.codeforces import (
 )
 from elastic_core.statistics.intervals import mean_share
 from elastic_core.trajectory import CELL
-from reports.content import RATINGS
-from reports.tables import grid, sources, stated_budget
-from reports.wording import sentence, with_bounds
+from reports.content import RATINGS, ReportTable
+from reports.summary import partial
+from reports.tables import PLACE, estimate, readable, table_of
+from reports.wording import budget_text, sentence
 
 BENCHMARK = "codeforces"
 
 
-class RatedCell(NamedTuple):
-    """A cell of the benchmark; `partial` where it has fewer trajectories than the fullest. It has no rating where none
-    of its contests can be used."""
-
-    cell: tuple[Any, ...]
-    partial: bool
-    rating: CodeforcesRating | None
+Rated = Mapping[tuple[Any, ...], CodeforcesRating | None]
+"""The rating of every cell of the benchmark, by its `CELL`; None where none of its contests can be used."""
 
 
-def ratings(rows: pl.DataFrame, standings: Mapping[int, Standings], users: Mapping[int, int]) -> list[RatedCell]:
+def ratings(rows: pl.DataFrame, standings: Mapping[int, Standings], users: Mapping[int, int]) -> Rated:
     """Each cell of the benchmark with its rating, from the standings by contest, and the number of users by rating;
     samples are attempts, in the order of their numbers."""
     cells = rows.filter(benchmark=BENCHMARK).sort("sample").partition_by(CELL, as_dict=True, maintain_order=True)
-    fullest = max(cell.height for cell in cells.values())
-    found = []
+    found = {}
     for key, cell in sorted(cells.items(), key=lambda item: str(item[0])):
         solved = cell.group_by("problem", maintain_order=True).agg(pl.col("score") == 1)
-        rated = rating(dict(solved.iter_rows()), standings, users, mean_share)
-        found.append(RatedCell(key, cell.height < fullest, rated))
+        found[key] = rating(dict(solved.iter_rows()), standings, users, mean_share)
     return found
 
 
-def rating_table(cells: Iterable[RatedCell]) -> pl.DataFrame:
+def rating_frame(rated: Rated) -> pl.DataFrame:
     """The cells that have a rating, in schema RATINGS."""
     names = ("rating", "low", "high", "percentile", "percentile_low", "percentile_high")
-    rated = [(each.cell, each.rating) for each in cells if each.rating]
-    lines = [(*cell, *(getattr(found, name) for name in names), len(found.contests)) for cell, found in rated]
+    known = [(cell, found) for cell, found in rated.items() if found]
+    lines = [(*cell, *(getattr(found, name) for name in names), len(found.contests)) for cell, found in known]
     return pl.DataFrame(lines, schema=RATINGS, orient="row")
 
 
-def section(rows: pl.DataFrame, found: list[RatedCell] | None, theirs: pl.DataFrame) -> str:
-    """Markdown for the benchmark's part of the report: ratings, which contests they could not use, published ones
-    (`PUBLISHED`). `found` is None where the number of users at each rating is not known."""
+def rated(ratings: pl.DataFrame, summary: pl.DataFrame) -> ReportTable | None:
+    """The cells with a rating, in schema RATINGS; those of a sweep that is not done are marked. None without any."""
+    mark = summary.select(*CELL, mark=pl.when(partial()).then(pl.lit(" †")).otherwise(pl.lit("")))
+    frame = ratings.join(mark, on=CELL, nulls_equal=True, how="left", maintain_order="left").select(
+        *PLACE,
+        budget=budget_text() + pl.col("mark").fill_null(""),
+        **estimate("rating", "rating", scale=1),
+        **estimate("percentile among users", "percentile", scale=1),
+        contests="num_contests",
+    )
+    return table_of("codeforces_ratings", readable(frame), least=MIN_CONTESTS)
+
+
+def remark(rows: pl.DataFrame, found: Rated | None) -> str:
+    """What the benchmark's part of the report says of its tests, and of the contests that ratings could not use.
+    `found` is None where the number of users at each rating is not known."""
     contests = {split_id(problem)[0] for problem in rows.filter(benchmark=BENCHMARK)["problem"].unique()}
-    used = {contest for cell in found or () if cell.rating for contest in cell.rating.contests}
-    if found and used:
-        ours = _measured(found, contests - used)
+    known = [each for each in (found or {}).values() if each]
+    used = {contest for each in known for contest in each.contests}
+    unknown = {problem for each in known for problem in each.unknown_problems}
+    if used:
+        words = {"missing": _listed(sorted(contests - used)), "unknown": _listed(sorted(unknown, key=split_id))}
+        said = sentence("rated", unrated=len(found or {}) - len(known), **words)
     elif found is not None:
-        words = {"contests": len(contests), "participants": MIN_PARTICIPANTS, "missing": _listed(sorted(contests))}
-        ours = sentence("unrated", **words)
+        words = {"participants": str(MIN_PARTICIPANTS), "missing": _listed(sorted(contests))}
+        said = sentence("unrated", contests=len(contests), **words)
     else:
-        ours = sentence("no_users")
-    parts = [f"**Codeforces rating** (CodeElo). {SAMPLE_TESTS_NOTE}", ours]
-    theirs = theirs.filter(pl.col("metric").is_in(["rating", "percentile"]), benchmark=BENCHMARK)
-    if not theirs.is_empty():
-        index = ["model", "budget", "source"]
-        frame = theirs.with_columns(budget=stated_budget()).pivot("metric", index=index, values="value")
-        lines = [
-            [f"published: {model}, {budget}", f"{rating:.0f}", f"{percentile:.1f}", source]
-            for model, budget, source, rating, percentile in frame.select(*index, "rating", "percentile").iter_rows()
-        ]
-        table = grid(["published cell", "rating", "percentile", "source"], lines)
-        parts.append(f"Published, not measured here ({sources(theirs)}):\n\n{table}")
-    return "\n\n".join(parts)
-
-
-def _measured(cells: list[RatedCell], missing: set[int]) -> str:
-    lines: list[list[str]] = []
-    unknown: set[str] = set()
-    for each in cells:
-        (model, _, strategy, think, solution), found = each.cell, each.rating
-        shown = f"{model}, {strategy}, {Budget(think, solution)}{' †' if each.partial else ''}"
-        if found is None:
-            lines.append([shown, "not measured", "", "0"])
-            continue
-        unknown.update(found.unknown_problems)
-        rated = with_bounds(found.rating, found.low, found.high, ".0f", scale=1)
-        shares = with_bounds(found.percentile, found.percentile_low, found.percentile_high, scale=1)
-        lines.append([shown, rated, shares, str(len(found.contests))])
-    words = {"missing": _listed(sorted(missing)), "unknown": _listed(sorted(unknown, key=split_id))}
-    told = sentence("rated", least=MIN_CONTESTS, partial=any(cell.partial for cell in cells), **words)
-    return f"{grid(['cell', 'rating', 'percentile among users', 'contests'], lines)}\n\n{told}"
+        said = sentence("no_users")
+    return f"**Codeforces rating** (CodeElo). {SAMPLE_TESTS_NOTE}\n\n{said}"
 
 
 def _listed(items: Iterable[Any]) -> str:

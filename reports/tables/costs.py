@@ -99,7 +99,8 @@ def frontier(priced: pl.DataFrame, advised: pl.DataFrame, unit: str) -> ReportTa
 
 
 def stop_rules(found: pl.DataFrame, unit: str) -> ReportTable | None:
-    """`outcomes` with benchmark and model: fixed budgets, the best rules, and the oracle. None without a rule."""
+    """`outcomes` with benchmark and model: fixed budgets, the best rules, and the oracle, with the seconds that were
+    computed. None without a rule."""
     if found.is_empty():
         return None
     shown = [
@@ -111,6 +112,8 @@ def stop_rules(found: pl.DataFrame, unit: str) -> ReportTable | None:
         .then(pl.lit("best of each sample"))
         .otherwise(pl.coalesce("rule", pl.col("budget").cast(pl.String), pl.lit("no budget")))
     )
+    times = {"ms": 1000 * pl.col("seconds"), "ms, probes alongside": 1000 * pl.col("seconds_beside")}
+    times |= {"wasted": pl.col("wasted")}
     saved, difference, gain = "saved (%)", "difference from no budget", "gain over the mixture"
     frame = pl.concat(shown).select(
         *("benchmark", "model"),
@@ -122,6 +125,7 @@ def stop_rules(found: pl.DataFrame, unit: str) -> ReportTable | None:
         **estimate(gain, "gain"),
         probes=pl.col("probes"),
         **{"stopped (%)": 100 * pl.col("stopped")},
+        **(times if found["seconds"].is_not_null().any() else {}),
         **COUNTS,
     )
     return table_of("stop_rules", frame, saved, difference, gain)

@@ -18,17 +18,18 @@ from elastic_core.strategies import SERVED
 from elastic_core.sweep.grid import split_model
 from elastic_core.training import model_card
 from elastic_core.trajectory import CELL
+from reports.figures import hex_colours
 from reports.summary import anytime_metrics
 from reports.wording import plain, with_bounds
 from tasks.records.mlflow_tracker import Point, Result, Tracker, chart, run_name
-from tasks.records.prefect_artifacts import link_run
 from tasks.records.stage_directory import Stage
 
 _BUDGET = {"think_budget": "t", "solution_budget": "s"}
 _NOTE = """\
 **Accuracy over tokens**: {charts}
 
-A line per model, at the mean of sampled tokens; MLflow calls this axis "Step".
+A line per model, in percent, at the mean of sampled tokens; MLflow calls this axis "Step". The bounds of the 95 %
+interval are the metrics of the same name that end in `/low` and `/high`.
 
 **Cells against each other**: filter the experiment's runs by `tags.stage = "cell"` (and, for one benchmark,
 `tags.benchmark = "NAME"`), open the sweep's row, and chart or compare them: parameters `t`, `s`, `model`, `strategy`
@@ -59,11 +60,16 @@ def record_cells(
     tracker.record(run_id, [_result(stage, cell, told_apart[cell["model"]]) for cell in cells])
     # Of each model a run of its accuracy over tokens: a metric for each benchmark and strategy, by the same names for
     # every model, so that MLflow draws those of several in one chart.
-    curves = []
+    curves, colours = [], hex_colours(without_seed(model)[0] for model in told_apart)
     for model, facts in told_apart.items():
         ours = [cell for cell in cells if cell["model"] == model]
-        points: list[Point] = [(_metric(cell), round(cell["tokens_mean"]), cell["avg_at_k"]) for cell in ours]
+        points: list[Point] = [
+            (_metric(cell) + bound, round(cell["tokens_mean"]), 100 * cell[column])
+            for cell in ours
+            for bound, column in (("", "avg_at_k"), ("/low", "ci_low"), ("/high", "ci_high"))
+        ]
         tags = {"stage": "curve", "model": model, "k": min(cell["num_samples"] for cell in ours), **facts}
+        tags["mlflow.runColor"] = colours[without_seed(model)[0]]
         label, name = f"{stage.label}/accuracy/{model}", run_name(model, "over tokens")
         curves.append(tracker.keep_points(label, name, points, run_id, tags))
     tracker.log(run_id, metrics=anytime_metrics(anytime))
@@ -71,7 +77,7 @@ def record_cells(
     for noted in filter(None, (run_id, parent)):
         tracker.describe(noted, _NOTE, _charts(tracker, curves, cells))
     create_table_artifact([_line(cell) for cell in cells], key="sweep", description=f"Every cell of {stage.label}")
-    link_run(tracker, run_id, "sweep-mlflow")
+    tracker.link(run_id, "sweep-mlflow")
 
 
 def _model(model: str, stage: Stage, places: Mapping[str, Path | str]) -> dict[str, Any]:
@@ -111,7 +117,7 @@ def _result(stage: Stage, cell: dict[str, Any], model: Mapping[str, Any]) -> Res
 
 def _metric(cell: Mapping[str, Any]) -> str:
     # The title of its chart. MLflow labels the axis "Step", and no setting changes that (3.17).
-    return f"accuracy over tokens/{cell['benchmark']}/{cell['strategy']}"
+    return f"accuracy in percent over tokens/{cell['benchmark']}/{cell['strategy']}"
 
 
 def _charts(tracker: Tracker, curves: Sequence[str], cells: Sequence[Mapping[str, Any]]) -> list[str]:

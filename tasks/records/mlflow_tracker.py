@@ -1,5 +1,5 @@
 """MLflow: one experiment per preset, a run per pipeline, nested runs per stage and per cell. A run is found again by
-its label, so an interrupted stage goes on in the run it began; its name (`run_name`) tells a person what it is."""
+its label, so an interrupted stage goes on in the run it began; its name (`run_name`) is for people."""
 
 from __future__ import annotations
 
@@ -52,20 +52,21 @@ class Result(NamedTuple):
 
 class Tracker:
     """The runs of a preset's experiment, at an MLflow server or in a database; without `tracking_uri` at
-    MLFLOW_TRACKING_URI. Beside a database artifacts lie below `runs`."""
+    MLFLOW_TRACKING_URI. With a database artifacts lie below `runs`."""
 
     def __init__(self, preset: str, runs: Path, tracking_uri: str | None = None) -> None:
         from filelock import FileLock
         from mlflow import MlflowClient
 
         self.tracking_uri = tracking_uri or os.environ["MLFLOW_TRACKING_URI"]
-        # Beside a database MLflow would put artifacts into the current directory.
+        # With a database MLflow would put artifacts into the current directory.
         local = None if self.tracking_uri.startswith("http") else (runs / "mlartifacts").as_uri()
-        # The first client creates the database's tables: two at once end with an error each.
+        # The first client creates the database's tables: two at a time end with an error each.
         with FileLock(runs / ".mlflow.lock"):
             self.client = MlflowClient(self.tracking_uri)
             found = self.client.get_experiment_by_name(preset)
-            self.experiment_id = found.experiment_id if found else self.client.create_experiment(preset, local)
+            kind = {"mlflow.experimentKind": "custom_model_development"}  # Its page then shows runs, and asks nothing.
+            self.experiment_id = found.experiment_id if found else self.client.create_experiment(preset, local, kind)
 
     def find(self, label: str) -> str | None:
         """Id of the run with this label."""
@@ -184,8 +185,8 @@ class Tracker:
             self.client.log_batch(run_id, metrics=metrics[start : start + _LARGEST_BATCH])
 
     def log_table(self, run_id: str, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """A table as an artifact NAME.json that MLflow's pages show. Logged again it is replaced; MLflow's own
-        `log_table` would append."""
+        """A table as an artifact NAME.json that MLflow's pages show. Logged again it is replaced; MLflow's `log_table`
+        would append."""
         table = {"columns": list(rows[0]) if rows else [], "data": [list(row.values()) for row in rows]}
         self.client.log_dict(run_id, table, name)
         self.client.set_tag(run_id, _TABLES, json.dumps([{"path": name, "type": "table"}]))
@@ -211,7 +212,7 @@ class Tracker:
 
     def register(self, name: str, alias: str, model: Path, run_id: str, tags: Mapping[str, str]) -> str:
         """The version of registered model `name` that holds these weights, which `alias` then points to; made when
-        there is none, with a link to its run. Beside a database it refers to the directory `model`; a server, which
+        there is none, with a link to its run. With a database it refers to the directory `model`; a server, which
         takes no paths of its clients, gets a copy."""
         from mlflow.exceptions import MlflowException
 
@@ -251,13 +252,21 @@ class Tracker:
         return str(found.version), left if left.is_dir() else copy / left.name
 
     def renew(self, run_id: str, file: Path) -> None:
-        """Put a file of a registered model into the run's copy of it, if it has one: beside a database it has none."""
+        """Put a file of a registered model into the run's copy of it, if it has one: with a database it has none."""
         folder = file.parent.name
         if self.client.list_artifacts(run_id, folder):
             self.client.log_artifact(run_id, str(file), folder)
 
+    def link(self, run_id: str, key: str) -> None:
+        """Put the page of a run among the artifacts of this flow run. A bare database has no pages."""
+        from prefect.artifacts import create_link_artifact
+
+        if self.tracking_uri.startswith("http"):
+            page = f"{self.tracking_uri}/#/experiments/{self.experiment_id}/runs/{run_id}"
+            create_link_artifact(page, "MLflow run", key=key, description="Its metrics, charts and artifacts in MLflow")
+
     def job_environment(self, run_id: str) -> dict[str, str]:
-        """What a job needs to log to the run, wherever it runs."""
+        """Variables by which a job logs to the run, wherever it runs."""
         credentials = {name: os.environ[name] for name in _CREDENTIALS if name in os.environ}
         return {"MLFLOW_TRACKING_URI": self.tracking_uri, "MLFLOW_RUN_ID": run_id, **credentials}
 

@@ -1,9 +1,9 @@
-"""What lies where below the runs directory. A stage is a task with a directory, `runs/<preset>/<stage>/<key>/`; what
-presets share lies beside these.
+"""What lies where below the runs directory. A stage is a task with a directory, `runs/<preset>/<stage>/<key>/`; next
+to these lie the files that presets share.
 
 The key is a hash of everything that the stage's output depends on (contents, settings, model fingerprints), so another
 setting is another directory and nothing finished runs again. The marker of success is a JSON file in that directory,
-with what the task returned: delete the directory to run the stage again.
+with the task's result: delete the directory to run the stage again.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ BEST = "best"  # The checkpoint with the highest validation accuracy.
 METRICS = "metrics.parquet"  # Training metrics as MLflow holds them: columns step, name, value.
 TABLE = "table"  # A sweep's trajectory table.
 REPORT, PAGE = "report.md", "report.html"
-# In a preset's directory, beside its stages:
-RESOLVED = "settings.toml"  # A run's settings as a preset, which may name the one whose results it goes on with.
-STORES = "tables"  # What its trajectory tables share.
+# In a preset's directory, next to its stages:
+RESOLVED = "settings.toml"  # A run's settings as a preset, which may name the preset of the results that it continues.
+STORES = "tables"  # Stores that its trajectory tables share.
 # In the runs directory, for all presets:
 SOURCES = "sources"  # Downloaded files, laid out like a mirror, to be one elsewhere.
 STANDINGS = f"{SOURCES}/codeforces-standings"
@@ -72,7 +72,7 @@ class Stage:
         return self.marker.exists()
 
     def mark_done(self, result: Any) -> None:
-        """Leave the marker, with what the stage's task returned."""
+        """Leave the marker, with the result of the stage's task."""
         write_text(self.marker, json.dumps({"result": result}, indent=2) + "\n", durable=True)
 
     @property
@@ -89,7 +89,7 @@ class Stage:
 
 def seconds_to_queue() -> float:
     """How long to wait for a process that works in the same directory: runs of deployments queue without end
-    (negative), a user at a terminal gets an error at once."""
+    (negative), a user at a terminal gets an error without a wait."""
     from prefect import runtime
 
     return -1 if runtime.deployment.id else 0

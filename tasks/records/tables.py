@@ -1,5 +1,5 @@
 """Trajectory tables: found by their place, `runs/PRESET/sweep/KEY/table`, or made for a sweep's stage; and which of the
-requested rows they hold. Prefect is not imported, so that `elastic status` answers at once."""
+requested rows they hold. Prefect is not imported, so that `elastic status` is fast."""
 
 from __future__ import annotations
 
@@ -26,10 +26,13 @@ from tasks.records.stage_directory import INPUTS, STORES, TABLE, Stage
 
 
 def open_table(directory: Path) -> SweepTable:
-    """The trajectory table in a directory, its own or its sweep's. Raises UserError when there is none."""
+    """The trajectory table in a directory, or of the sweep there. Raises UserError when there is none."""
     try:
         return SweepTable(directory / TABLE if (directory / TABLE).is_dir() else directory)
     except (OSError, ManifestMismatch) as error:
+        if below := sorted({*directory.glob(f"sweep/*/{TABLE}"), *directory.glob(f"*/sweep/*/{TABLE}")}):
+            found = f"its table is {below[0]}" if len(below) == 1 else f"its tables are {', '.join(map(str, below))}"
+            raise UserError(f"{directory} is not a trajectory table; {found}") from None
         hint = nearest_sweep(directory)
         raise UserError(
             f"{directory} is not a trajectory table ({error}){hint}; expected runs/PRESET/sweep/KEY/table"
@@ -37,7 +40,7 @@ def open_table(directory: Path) -> SweepTable:
 
 
 def nearest_sweep(directory: Path) -> str:
-    """The hint at the sweep, or the table, whose path is most like one that does not exist; or nothing."""
+    """The hint at the sweep, or the table, with the path that is most like one that does not exist; or nothing."""
     path = directory.absolute()
     if path.exists():
         return ""
@@ -67,7 +70,7 @@ def preset_directory(table: SweepTable) -> Path:
 def sweep_table(
     stage: Stage, engine: EngineParameters, endpoints: Mapping[str, Endpoint], settings: Mapping[str, Any] | None = None
 ) -> SweepTable:
-    """The table of a sweep's stage, with what it asks for, and the `settings` of the models' chat templates. UserError
+    """The table of a sweep's stage, with its request, and the `settings` of the models' chat templates. UserError
     when another vLLM, or other such settings, made its rows."""
     models = stage.inputs["models"]
     ours = {"vllm": vllm_version()} if models.keys() - endpoints.keys() else {}

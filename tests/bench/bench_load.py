@@ -16,8 +16,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,10 +29,10 @@ from tqdm import tqdm
 from elastic_core.miniature.problems import generate
 from elastic_core.rewards import grade
 from elastic_core.rewards.truth import THINK_END
-from elastic_core.serving.frontier import Point, allocate, frontier
 from elastic_core.serving.levels import EFFORTS, LEVELS, Levels, read_levels
 from elastic_core.serving.load import Controller, Goal
-from elastic_core.serving.simulation import Elastic, Fixed, Machine, Policy, Replay, arrivals, simulate
+from elastic_core.serving.simulation import Machine, Replay, arrivals, simulate
+from elastic_core.statistics.frontier import Point, allocate, frontier
 from elastic_core.statistics.intervals import mean_interval
 from flows.commands.plan_serve import machine_by_hand, machine_of_server, read_replay
 from tests.bench import results
@@ -137,16 +136,11 @@ async def capacity(server: str) -> float:
     return done / (time.perf_counter() - began)
 
 
-Way = Callable[[], Policy]
-
-
-def ways(replay: Replay, levels: Mapping[str, int], machine: Machine, goal: Goal, most_open: int) -> dict[str, Way]:
-    """What a server may do, by name; `levels` are thinking budgets in tokens."""
-    think = replay.think.tolist()
-    found: dict[str, Way] = {name: partial(Fixed, think.index(level)) for name, level in levels.items()}
-    found[REFUSING] = partial(Fixed, think.index(levels["high"]), most_open)
-    found[ELASTIC] = lambda: Elastic(Controller(goal, machine.steps, machine.most_running), think)
-    return found
+def ways(replay: Replay, levels: Mapping[str, int], goal: Goal) -> dict[str, Goal]:
+    """The goal of a server by way; `levels` are thinking budgets in tokens."""
+    points = {each.think: each for each in replay.points()}
+    found = {name: Goal((points[think],)) for name, think in levels.items()}
+    return {**found, REFUSING: found["high"], ELASTIC: goal}
 
 
 def figures(
@@ -172,10 +166,16 @@ def figures(
 
 
 def simulated(
-    times: np.ndarray, end: float, replay: Replay, machine: Machine, policies: list[Policy], latency: float
+    times: np.ndarray,
+    end: float,
+    replay: Replay,
+    machine: Machine,
+    servers: list[Controller],
+    most_open: float,
+    latency: float,
 ) -> dict[str, float]:
     samples = np.random.default_rng(1).integers(len(replay.tokens), size=len(times))
-    seen = simulate(times, samples, replay, machine, policies)
+    seen = simulate(times, samples, replay, machine, servers, most_open)
     return figures(seen.seconds, seen.score, seen.arrived, end, latency)
 
 
@@ -203,8 +203,10 @@ def large(replay: Replay, levels: Mapping[str, int]) -> Iterator[tuple[str, floa
     for name, burstiness in (("Poisson", 1.0), ("bursty", 0.25)):
         for load in tqdm(LOADS, desc=name, leave=False):
             times = arrivals(load * full, end, 1, burstiness)
-            for way, policy in ways(long, levels, machine, goal, 256).items():
-                found = simulated(times, end, long, machine, [policy() for _ in range(LARGE_REPLICAS)], latency)
+            for way, aim in ways(long, levels, goal).items():
+                servers = [machine.server(aim) for _ in range(LARGE_REPLICAS)]
+                limit = 256 if way == REFUSING else float("inf")
+                found = simulated(times, end, long, machine, servers, limit, latency)
                 yield name, load, way, found, oracle(points, machine, latency, load * full / LARGE_REPLICAS)
 
 
@@ -256,13 +258,13 @@ def measured(
     for load in options.loads:
         times = arrivals(load * full, end, 1)
         best = oracle(goal.points, machine, latency, load * full)
-        for way, policy in ways(replay, thinks, machine, goal, most_open).items():
+        for way, aim in ways(replay, thinks, goal).items():
             if options.ways and way not in options.ways:
                 continue
             limit, now = most_open if way == REFUSING else float("inf"), timed()
             found = asyncio.run(asked(server, times, end, way, limit))
             seen = figures(found.seconds, found.score, times, end, latency)
-            predicted = simulated(times, end, replay, now, [policy()], latency)
+            predicted = simulated(times, end, replay, now, [now.server(aim)], limit, latency)
             collected[f"{load} {way}"] = {**seen, "oracle_share": best}
             collected[f"{load} {way} simulated"] = predicted
             results.write("load", collected)

@@ -22,7 +22,7 @@ from elastic_core.statistics.cost import TOKENS
 from elastic_core.statistics.estimates import ratio_of_means, seeds_as_one
 from elastic_core.statistics.intervals import mean_interval, seed_half_widths, simultaneous, with_seeds
 from elastic_core.statistics.stop_frontier import RULED, fixed_costs, mixture, outcomes, rules_of
-from elastic_core.statistics.stopping import COLUMNS, Thoughts, fold, read_thoughts, stopped_scores, stopped_work
+from elastic_core.statistics.stopping import COLUMNS, Thoughts, fold, read_thoughts
 from elastic_core.stop_rule import StopRule
 from elastic_core.trajectory import KEY
 from reports.wording import with_bounds
@@ -59,10 +59,10 @@ def reported(rows: pl.DataFrame, benchmark: str, rho: float) -> Reported | None:
         return None
     rule = StopRule.parse(found.sort("cost").row(0, named=True)["rule"])
     folded = fold(report, rule, rho)
-    costs = report.by_problem(stopped_work(report, folded) @ np.array(TOKENS.prices))
+    costs = report.by_problem(folded.work @ np.array(TOKENS.prices))
     free = report.by_problem(fixed_costs(report, TOKENS)[:, -1])
     ratio, _, _ = ratio_of_means(costs, free)
-    scores = report.by_problem(stopped_scores(report, folded))
+    scores = report.by_problem(folded.scores)
     mixed = report.by_problem(mixture(report, TOKENS, float(costs.mean())))
     lost = scores - report.by_problem(report.free)
     return Reported(str(rule), 1 - ratio, (ratio * free - costs) / free.mean(), lost, scores - mixed)

@@ -95,7 +95,7 @@ def test_mlflow_holds_pipeline_stages_and_cells(table: pl.DataFrame, runs: Path)
     assert (trained.data.params["train_budget"], trained.data.params["train_steps"]) == ("48+32", "2")
     curves = {run.info.run_name: run.data for run in below if run.data.tags["stage"] == "curve"}
     assert curves.keys() == {"base · over tokens", "trained · over tokens"}
-    assert all("accuracy over tokens/miniature-easy/separate" in curve.metrics for curve in curves.values())
+    assert all("accuracy in percent over tokens/miniature-easy/separate" in curve.metrics for curve in curves.values())
     headline = {"star/miniature-easy/trained/separate", "gain/miniature-easy/trained/separate_low"}
     headline |= {"anytime/miniature-easy/base/separate", "free_tokens/miniature-easy/trained/unconstrained"}
     assert headline <= runs_by_name["report"].data.metrics.keys() & parent.data.metrics.keys()

@@ -18,6 +18,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from elastic_core.engines.endpoint import Served
 from elastic_core.system.network import free_ports
 from elastic_core.system.retry import wait_until
+from flows.commands.playground.choices import TYPED_SUM
 from tests.browser import watched
 from tests.command_lines import command_lines
 from tests.elastic_command import ELASTIC, environment
@@ -246,12 +247,16 @@ def test_a_problem_that_is_typed_over_loses_its_number_and_its_verdict(view: Pag
     reference, taken = page.get_by_label("Reference answer, if known"), problem.input_value()
     expect(number).to_have_value("1")
     expect(reference).to_have_value("59")
-    problem.fill("59-4-5+2+4+4=?")
+    problem.fill("What is 59-4-5?")
     expect(number).to_have_value("")
     expect(reference).to_have_value("")
     run(page)
     expect(card(page, "separate").locator(".pg-verdict")).to_have_text("not graded")
     assert "your problem" in page.locator(".pg-asked").inner_text()
+    page.get_by_role("button", name=TYPED_SUM).click()
+    expect(problem).to_have_value(TYPED_SUM)
+    run(page)
+    expect(card(page, "separate").locator(".pg-verdict")).to_have_text(re.compile("^[✓✗]"))
     problem.fill(taken)
     expect(number).to_have_value("1")
     expect(reference).to_have_value("59")

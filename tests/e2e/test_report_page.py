@@ -43,6 +43,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
 def reader(page: Page, report: str) -> Page:
     page.goto(report)
     expect(lines(page).first).to_be_visible()
+    page.evaluate("for (const each of document.querySelectorAll('#tables details')) each.open = true")
     return page
 
 

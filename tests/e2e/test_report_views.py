@@ -100,9 +100,9 @@ def test_the_first_screen_is_what_was_found_the_figure_and_what_to_run(
 def test_the_choices_stand_below_and_margins_without_a_budget_are_one_line(view: Page) -> None:
     for choice in view.locator(".choice").all():
         left, right = choice.locator(".pair > div").all()
-        expect(left).to_contain_text("Most accurate, by tokens processed")
+        expect(left).to_contain_text("Most accurate of trained, by tokens processed")
         assert right.locator("tbody td:first-child").all_inner_texts() == ["1, 2, 5 or 10"]
-        expect(right.locator("tbody")).to_contain_text("none; nearest: separate at")
+        expect(right.locator("tbody")).to_contain_text("None. Nearest: ")
 
 
 def test_on_a_phone_no_table_is_cut_and_nothing_scrolls_sideways(view: Page, request: pytest.FixtureRequest) -> None:
@@ -131,6 +131,7 @@ def test_on_a_phone_each_line_of_a_table_names_its_columns_and_they_still_sort(
     if "phone" not in request.node.callspec.id:
         pytest.skip("elsewhere the names stand on top")
     place = view.locator("details", has=view.get_by_role("heading", name="What a response costs"))
+    place.locator("summary").click()
     line = place.locator("tbody tr").first
     names = line.locator("td").evaluate_all("cells => cells.map(cell => getComputedStyle(cell, '::before').content)")
     assert names[:4] == ['"benchmark"', '"model"', '"strategy"', '"budget"']
@@ -292,6 +293,39 @@ def test_tables_are_filtered_their_numbers_stand_right_and_their_first_column_st
     place.locator(".scroll").evaluate("element => { element.scrollLeft = 150; }")
     assert before is not None and first.bounding_box() == before
     place.get_by_role("searchbox").fill("")
+
+
+def test_the_reader_opens_at_the_advised_budget_of_a_problem_that_flips(view: Page) -> None:
+    expect(view.locator("article h3")).to_contain_text("trained · separate")
+    expect(view.locator(".detail output")).to_contain_text("budget 8+8")
+    grid, cell = view.locator(".detail .grid"), view.locator(".detail .grid [aria-current=true]")
+    inside = """(cell, box) => cell.getBoundingClientRect().right <= box.getBoundingClientRect().right"""
+    assert cell.evaluate(inside, grid.element_handle())
+    assert view.evaluate("scrollY") == 0
+    filters(view).get_by_label("flips between budgets").check()
+    first = view.locator(".list").get_by_role("option").first
+    expect(first).to_contain_text("budget forcing")  # A larger budget loses the right answer.
+
+
+def test_paper_has_every_column_and_no_control(view: Page, request: pytest.FixtureRequest) -> None:
+    if "desk" not in request.node.callspec.id:
+        pytest.skip("paper is the same from every screen")
+    view.emulate_media(media="print")
+    view.set_viewport_size({"width": 1030, "height": 728})  # A4, landscape, within its margins.
+    view.evaluate("dispatchEvent(new Event('beforeprint'))")
+    wide = view.locator("table:visible").evaluate_all(
+        "tables => tables.filter(each => each.getBoundingClientRect().right > innerWidth).map(each => each.innerText)"
+    )
+    assert wide == [] and view.locator("#tables table:visible").count() == view.locator("#tables details").count()
+    assert view.locator("input:visible, select:visible, nav:visible").count() == 0
+    view.emulate_media(media="screen")
+    view.set_viewport_size({"width": 1440, "height": 900})
+
+
+def test_a_phone_folds_its_tables(view: Page) -> None:
+    assert view.locator("#tables details[open]").count() == 0
+    height = view.evaluate("document.documentElement.scrollHeight / innerHeight")
+    assert height < 40
 
 
 def test_axe_finds_nothing(view: Page) -> None:

@@ -11,8 +11,8 @@ import pytest
 from mlflow import MlflowClient
 from playwright.sync_api import Browser, Page, expect
 
-from flows.commands.options import remember
 from flows.commands.services import links
+from flows.presets import remember
 from tests.browser import PAGE_MS, watched
 from tests.elastic_up import Services, clean_environment, clients
 from tests.processes import python
@@ -32,7 +32,7 @@ RECORD = """
     from elastic_core.statistics.budgets import anytime_accuracy
     from elastic_core.sweep.table import Manifest, TrajectoryStore
     from reports.summary import cell_problems, summarize_problems
-    from tasks.records.prefect_artifacts import progress
+    from tasks.records.terminal import progress
     from tasks.records.mlflow_cells import record_cells
     from tasks.report import write_report
     from tasks.records.stage_directory import Stage
@@ -133,11 +133,7 @@ def test_three_clicks_lead_from_mlflows_start_to_accuracy_over_tokens_of_two_mod
     page = mlflow_page
     page.goto(servers.mlflow)
     page.get_by_role("link", name="embedded", exact=True).first.click()
-    page.get_by_text("Got it").first.click()
-    page.get_by_text("Model training", exact=True).first.click()  # A browser is asked once.
     expect(page).to_have_url(re.compile(f"/experiments/{sweep_run[0]}/runs"))
-    page.goto(servers.mlflow)
-    page.get_by_role("link", name="embedded", exact=True).first.click()
     page.get_by_role("link", name="sweep", exact=True).first.click()
     expect(page.get_by_text("Accuracy over tokens").first).to_be_visible()
     chart = page.get_by_role("link", name="easy, separate", exact=True)
@@ -167,7 +163,7 @@ def test_elastic_up_leads_to_the_chart_and_to_the_report(
     expect(plot).to_be_visible()
     for model in ("base", "trained"):
         expect(page.get_by_text(f"{model} · over tokens").first).to_be_visible()
-    expect(page.get_by_text("accuracy over tokens/easy/separate").first).to_be_visible()
+    expect(page.get_by_text("accuracy in percent over tokens/easy/separate").first).to_be_visible()
     with watched(browser) as page:
         page.goto(report)
         expect(page.get_by_role("heading", level=1)).to_be_visible()

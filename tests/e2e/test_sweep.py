@@ -14,7 +14,7 @@ import pytest
 from elastic_core.errors import UserError
 from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import CELL, KEY
-from flows.commands.options import changes_of
+from flows.presets import parse_override
 from flows.sweep import sweep
 from tests.elastic_command import ELASTIC, elastic, elastic_here, environment
 from tests.exactness import broken_rules
@@ -137,7 +137,7 @@ def test_rows_of_other_thought_templates_are_others_and_all_else_is_there(table:
 def refusal(runs: Path, setting: str) -> str:
     """Of the flow itself, before any of its tasks is started."""
     with patch.dict(os.environ, environment(runs)), pytest.raises(UserError) as refused:
-        sweep.fn("smoke", changes_of((setting,)))
+        sweep.fn("smoke", dict([parse_override(setting)]))
     return str(refused.value)
 
 

@@ -120,7 +120,7 @@ def test_a_newcomers_tour(
     assert "(6 problems) × 2 samples" in right("plan sweep --preset smoke")
     assert 'did you mean "sweep"?' in wrong("plan sweeps")
     assert 'did you mean "budgets"?' in wrong("plan sweep --preset smoke --set sweep.budget=48+32")
-    assert 'expected THINK+SOLUTION in tokens like "1k+1k"' in wrong("plan sweep --preset smoke --set sweep.budgets=48")
+    assert 'expected thinking + solution, like "48+512"' in wrong("plan sweep --preset smoke --set sweep.budgets=48")
 
     # The demo, in small.
     assert first.stdout.strip().endswith("report.html")

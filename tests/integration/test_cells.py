@@ -63,7 +63,7 @@ def history(tracker: Tracker, run: Run, metric: str) -> list[tuple[int, float]]:
 
 def expected(rows: pl.DataFrame, model: str) -> list[tuple[int, float]]:
     summary = summarize_problems(cell_problems(rows)).filter(model=model, strategy="separate").to_dicts()
-    return sorted((round(cell["tokens_mean"]), cell["avg_at_k"]) for cell in summary)
+    return sorted((round(cell["tokens_mean"]), 100 * cell["avg_at_k"]) for cell in summary)
 
 
 def test_more_samples_replace_the_points_of_fewer(tracker: Tracker, checkpoints: dict[str, Path]) -> None:
@@ -71,12 +71,18 @@ def test_more_samples_replace_the_points_of_fewer(tracker: Tracker, checkpoints:
     assert expected(few, "base") != expected(all_, "base")
     for rows, k in ((few, "2"), (all_, "4"), (all_, "4")):
         sweep = record(tracker, "grows", checkpoints, rows, None)
-        curves, metric = below(tracker, sweep, "curve"), "accuracy over tokens/easy/separate"
+        curves, metric = below(tracker, sweep, "curve"), "accuracy in percent over tokens/easy/separate"
         assert curves.keys() == {"base · over tokens", "trained · over tokens"}
         for model in ("base", "trained"):
             run = curves[f"{model} · over tokens"]
             assert history(tracker, run, metric) == expected(rows, model)
             assert run.data.tags["k"] == k and run.info.status == "FINISHED"
+            lows, highs = (history(tracker, run, f"{metric}/{bound}") for bound in ("low", "high"))
+            points = history(tracker, run, metric)
+            for (_, low), (_, accuracy), (_, high) in zip(lows, points, highs, strict=True):
+                assert 0 <= low <= accuracy <= high <= 100
+        colours = [curves[f"{model} · over tokens"].data.tags["mlflow.runColor"] for model in ("base", "trained")]
+        assert colours == ["#0072b2", "#d55e00"], "those of the report's figures"
         ids = {name: run.info.run_id for name, run in curves.items()}
         noted = tracker.client.get_run(sweep).data.tags["mlflow.note.content"]
         assert all(run_id in noted for run_id in ids.values()), "the links lead to the runs that there are"
@@ -132,7 +138,8 @@ def test_the_sweep_and_its_pipeline_link_to_the_chart_of_all_models(
     curves = below(tracker, sweep, "curve").values()
     assert page == "#/metric" and query.startswith("runs="), "MLflow's page wants them first"
     assert asked["runs"] == [run.info.run_id for run in sorted(curves, key=lambda run: run.info.run_name)]
-    assert asked["metric"] == "accuracy over tokens/easy/separate" and asked["experiments"] == [tracker.experiment_id]
+    assert asked["metric"] == "accuracy in percent over tokens/easy/separate"
+    assert asked["experiments"] == [tracker.experiment_id]
 
 
 def test_a_description_has_as_many_whole_links_as_mlflow_has_room_for(tracker: Tracker) -> None:

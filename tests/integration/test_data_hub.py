@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -181,20 +180,6 @@ def test_the_hub_and_its_storage_may_stumble(hub: Server, sources: Path) -> None
     assert time.monotonic() - begun >= 2
     assert in_place(sources) == {FIRST: FILES[FIRST]}
     assert hub.asked(storage(FIRST)) == [None, "bytes=70000-", "bytes=70000-"]
-
-
-def test_a_killed_fetch_goes_on_where_it_stopped(hub: Server, sources: Path) -> None:
-    hub.faults[storage(FIRST)] = [Answer(drop_after=70_000), Answer(429, {"Retry-After": "100"})]
-    fetching = start(hub, sources, FIRST)
-    while len(hub.asked(storage(FIRST))) < 2:
-        assert fetching.poll() is None
-        time.sleep(0.01)
-    fetching.send_signal(signal.SIGKILL)
-    fetching.communicate()
-    assert in_place(sources) == {}
-    fetch(sources, FIRST)
-    assert in_place(sources) == {FIRST: FILES[FIRST]}
-    assert hub.asked(storage(FIRST))[-1] == "bytes=70000-"
 
 
 def test_what_stands_in_the_way_is_told(hub: Server, sources: Path) -> None:

@@ -49,53 +49,6 @@ CODEFORCES = {
         "!=",
         "==",
     ),
-    5: (
-        """
-        import sys
-        def inside(r):  # points of x >= 0, y > 0 nearer than r
-            count, y = 0, r
-            for x in range(r):
-                while x * x + y * y >= r * r:
-                    y -= 1
-                count += y
-            return count
-        for r in map(int, sys.stdin.read().split()[1:]):
-            total = lambda r: 4 * sum(1 + isqrt(r * r - 1 - x * x) for x in range(1, r))
-            print(total(r + 1) - total(r) + (4 if r * 0 else 0))
-        """,
-        "r * r - 1",
-        "r * r",
-    ),
-    203: (
-        """
-        def steps(n):
-            count = 0
-            while n:
-                n //= 3
-                count += 1
-            return count
-        for _ in range(int(input())):
-            l, r = map(int, input().split())
-            print(steps(l) + sum(steps(n) for n in range(l, r + 1)))
-        """,
-        "steps(l) +",
-        "",
-    ),
-    280: (
-        """
-        for _ in range(int(input())):
-            n, k = map(int, input().split())
-            gold = given = 0
-            for a in map(int, input().split()):
-                if a >= k:
-                    gold += a
-                elif a == 0 and gold:
-                    gold, given = gold - 1, given + 1
-            print(given)
-        """,
-        "and gold",
-        "",
-    ),
     327: (
         """
         n = int(input())

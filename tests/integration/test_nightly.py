@@ -128,7 +128,7 @@ def measured(tracker: Tracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     for stand_in in (measure_grid, measured_cells):
         monkeypatch.setattr(nightly, stand_in.__name__, stand_in)
-    monkeypatch.setattr(nightly, "build_if_missing", build_data)
+    monkeypatch.setattr(nightly, "run_prepare_data", build_data)
     monkeypatch.setattr(nightly, "get_run_logger", lambda: logging.getLogger("nightly"))
     return runs
 

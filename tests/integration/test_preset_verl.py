@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from elastic_core.budget import TrainingBudget
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.training.grpo.config import compose, overrides
 from flows import presets
@@ -71,31 +70,6 @@ def test_every_override_names_a_key_of_verl_or_adds_one_that_it_reads(name: str)
             place = next(place for place in added if key[1:].startswith(place))
             owner, field = added[place], place.rpartition(".")[2]
             assert owner is None or field in owner.__dataclass_fields__, key
-
-
-@pytest.mark.parametrize("name", TRAINED)
-def test_responses_and_context_hold_the_largest_budget(name: str) -> None:
-    config, largest = composed(name), TrainingBudget.parse(TRAINED[name].budget).largest
-    # One that is forced between thought and solution, and as published one after a solution that was cut.
-    forced = 1 + TRAINED[name].as_published
-    rollout = config.actor_rollout_ref.rollout
-    assert largest.think is not None and largest.solution is not None
-    assert config.data.max_response_length == rollout.response_length == largest.think + forced + largest.solution
-    assert rollout.max_model_len == rollout.prompt_length + rollout.response_length
-    assert rollout.prompt_length >= config.data.max_prompt_length
-    assert config.actor_rollout_ref.actor.ppo_max_token_len_per_gpu >= rollout.max_model_len
-    # Shorter batches than the context would split a prefill, which kills vLLM's CPU engine.
-    assert rollout.max_num_batched_tokens >= rollout.max_model_len
-
-
-@pytest.mark.parametrize("name", TRAINED)
-def test_batches_divide(name: str) -> None:
-    config = composed(name)
-    actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
-    devices = config.trainer.nnodes * config.trainer.n_gpus_per_node
-    assert config.data.train_batch_size % actor.ppo_mini_batch_size == 0
-    assert actor.ppo_mini_batch_size * rollout.n % devices == 0
-    assert devices % rollout.tensor_model_parallel_size == 0
 
 
 def test_e1_math_is_the_papers() -> None:

@@ -14,15 +14,15 @@ import pytest
 
 from elastic_core.budget import TrainingBudget, parse_grid
 from elastic_core.errors import UserError
-from elastic_core.strategies import STRATEGIES
 from elastic_core.sweep.grid import build_cells
 from elastic_core.sweep.plan import plan_sweep
 from elastic_core.sweep.table import TrajectoryStore
+from elastic_core.system.imported import DECLARED, DIRECTORY
 from elastic_core.trajectory import SCHEMA
-from reports.build import build_report, files_of
-from reports.content import ReportContent, ReportParameters, ReportSources, Training, Verdict
+from reports.build import Report, build_report, files_of
+from reports.content import ReportParameters, ReportSources, Training, Verdict
 from tests import simulated
-from tests.documents import strategy_shown
+from tests.documents import REPOSITORY
 from tests.unit.test_report_summary import make_rows
 
 PROVENANCE: dict[str, Any] = {
@@ -80,15 +80,20 @@ def test_the_text_shows_provenance_tables_and_claims(built: Path) -> None:
 
 
 def test_the_strategy_shown_is_measured_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(STRATEGIES, "no_thinking", strategy_shown())
-    cells = build_cells(["base"], ["simulated"], ["separate", "no_thinking"], parse_grid(["48+32", "16+8"]))
+    """By import path, as in its README."""
+    monkeypatch.setenv(DIRECTORY, str(REPOSITORY / "examples/strategy"))
+    monkeypatch.setenv(DECLARED, name := "mine:no_thinking")
+    monkeypatch.setattr("sys.path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    cells = build_cells(["base"], ["simulated"], ["separate", name], parse_grid(["48+32", "16+8"]))
     plan = plan_sweep(cells, simulated.problems(4), num_samples=2, seed=0, finished=pl.DataFrame(schema=SCHEMA))
     engine = simulated.SimulatedEngine(lambda problem, seed: (20 + 5 * problem, 40))
     simulated.swept(tmp_path / "table", plan, [engine], max_in_flight=8)
     rows = TrajectoryStore(tmp_path / "table").read()
-    assert rows.filter(strategy="no_thinking", think_budget=48)["solution_tokens"].unique().to_list() == [41]
+    assert rows.filter(strategy=name, think_budget=48)["solution_tokens"].unique().to_list() == [41]
     content = build_report(ReportSources(rows.lazy()), tmp_path / "report")
-    assert set(content.summary["strategy"]) == {"separate", "no_thinking"}
+    assert set(content.summary["strategy"]) == {"separate", name}
+    del sys.modules["mine"]
 
 
 def test_one_cell_is_a_report_too(tmp_path: Path) -> None:
@@ -203,7 +208,7 @@ def test_a_control_of_one_seed_is_said_to_be_one_training_and_base_is_none(tmp_p
     training, alone = TRAININGS["trained"], "About just one training of control: another may differ by more"
     parameters = ReportParameters(pairs=[("base", "trained"), ("control", "trained"), ("base", "control")])
 
-    def report(**trainings: Training) -> ReportContent:
+    def report(**trainings: Training) -> Report:
         return build_report(ReportSources(rows.lazy(), trainings, parameters=parameters), tmp_path)
 
     content = report(**dict.fromkeys(names[1:], training))

@@ -26,7 +26,7 @@ from tests.integration.test_standings import api  # noqa: F401 (a fixture)
 from tests.report_tables import row, table
 
 CODEFORCES = "codeforces"
-RATED = "| base, separate, 32+8 | "
+RATED = "## Codeforces ratings"
 
 
 @pytest.fixture

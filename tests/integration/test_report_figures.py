@@ -1,7 +1,6 @@
 """Figures of whole, partial and single-cell tables. What they look like is for eyes; that they say what they show, and
 that their data is what was measured, for tests."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from matplotlib.text import Text
 
 from elastic_core.budget import Budget, TrainingBudget
 from elastic_core.statistics.accuracy import paired_differences
-from elastic_core.statistics.budgets import marginal_accuracy
 from elastic_core.statistics.responses import thinking_spent
 from elastic_core.strategies import STRATEGIES
 from reports.content import Training
@@ -29,7 +27,7 @@ from reports.figures import (
     tokens,
     training,
 )
-from reports.summary import cell_problems, summarize
+from reports.summary import summarize
 from reports.tables import PUBLISHED, published
 from tests.unit.test_report_summary import make_rows
 
@@ -181,42 +179,14 @@ def test_differences_are_those_of_the_statistics_and_none_without_a_pair(texts: 
     assert differences.paired(strategies, sheet(tmp_path, rows), "strategy", "beam") is None
 
 
-def test_forced_shares_marginal_gains_and_thinking_are_drawn_from_their_statistics(tmp_path: Path) -> None:
+def test_thinking_is_drawn_from_its_statistics(tmp_path: Path) -> None:
     rows = make_rows(num_problems=6, budgets=[0, 32, 96])
-    summary, spent, place = summarize(rows), thinking_spent(rows), sheet(tmp_path, rows)
-    figures = [
-        accuracy.forced_vs_accuracy(summary, place),
-        differences.marginal(marginal_accuracy(cell_problems(rows)), place),
-        tokens.thinking_spent(spent, place, "separate"),
-        tokens.sufficient_budgets(spent, place),
-    ]
+    spent, place = thinking_spent(rows), sheet(tmp_path, rows)
+    figures = [tokens.thinking_spent(spent, place, "separate"), tokens.sufficient_budgets(spent, place)]
     assert all(figure is not None and figure.png.read_bytes().startswith(PNG) for figure in figures)
-    never = make_rows(models=["base"], strategies=["unconstrained"], num_problems=2)
-    nothing = thinking_spent(never)
-    assert accuracy.forced_vs_accuracy(summarize(never), place) is None
-    assert differences.marginal(marginal_accuracy(cell_problems(never)), place) is None
+    nothing = thinking_spent(make_rows(models=["base"], strategies=["unconstrained"], num_problems=2))
     assert tokens.thinking_spent(nothing, place, "separate") is None
     assert tokens.sufficient_budgets(nothing, place) is None
-
-
-def test_one_ratio_does_not_flatten_the_others(texts: list[str], tmp_path: Path) -> None:
-    rows = make_rows(num_problems=6, strategies=["separate", "budget_forcing"])
-    gains = marginal_accuracy(cell_problems(rows)).with_columns(next_tokens=2 * pl.col("tokens"))
-    gains = gains.filter(pl.col("low").is_not_null())
-    first = pl.int_range(pl.len()) == 0
-    wild = gains.with_columns(
-        gain=pl.when(first).then(149.84).otherwise("gain"), high=pl.when(first).then(300.0).otherwise("high")
-    )
-    flat = wild.with_columns(next_tokens=pl.when(first).then(1.04 * pl.col("tokens")).otherwise("next_tokens"))
-    frame = re.compile(r"The frame is .* ±([\d.]+);")
-    captions = [getattr(differences.marginal(table, sheet(tmp_path, rows)), "caption", "") for table in (gains, wild)]
-    tame, outlying = (float(frame.search(caption)[1]) for caption in captions)  # type: ignore[index]
-    assert outlying < 2 * tame
-    assert "+14,984" in texts
-    without = differences.marginal(flat, sheet(tmp_path, rows))
-    assert without is not None
-    assert f"1 of {gains.height} pairs, whose tokens grow by less than 5 %" in without.caption
-    assert pl.read_csv(without.data)["gain"].max() < 149
 
 
 def test_every_strategy_has_a_mark_of_its_own_wherever_it_is_drawn(tmp_path: Path) -> None:

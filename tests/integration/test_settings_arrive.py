@@ -104,7 +104,10 @@ OF_GRPO: dict[str, Callable[[GrpoParameters], Any]] = {
 }
 OF_SFT: dict[str, Callable[[WarmStart], Any]] = {
     "data.micro_batch_size_per_gpu": lambda c: c.batch_size if c.remove_padding else 1,
-    "data.use_dynamic_bsz": lambda c: c.remove_padding or c.share_passes,
+    "data.use_dynamic_bsz": lambda c: c.remove_padding or c.device == "cpu",
+    "engine.reshard_after_forward": lambda c: c.device == "gpu",
+    "model.enable_gradient_checkpointing": lambda c: c.device == "gpu",
+    "model.use_fused_kernels": lambda c: c.device == "gpu",
     "optim.betas": lambda c: list(c.betas),
     "trainer.logger": lambda c: list(c.loggers),
 }

@@ -209,13 +209,6 @@ def test_passing_faults_are_asked_again(tmp_path: Path, api: Server, fault: Answ
     assert [path for path, _ in api.requests] == [at(CHANGES, 1)] + [at(STANDINGS, 1)] * 3
 
 
-def test_the_server_says_how_long_to_wait(tmp_path: Path, api: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standings, "FIRST_WAIT", 100.0)
-    api.faults[at(CHANGES, 1)] = [Answer(429, {"Retry-After": "1"})]
-    fetch([1], tmp_path, api.url, 0)
-    assert 0.9 < api.times[1] - api.times[0] < standings.FIRST_WAIT
-
-
 def test_a_server_that_does_not_answer_is_asked_again(
     tmp_path: Path, api: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,16 +96,6 @@ def test_what_is_trained_on_enters_the_loss_and_nothing_else(config: Any) -> Non
     assert torch.equal(grad[length:], gradient(config, both[1:])), "the mean is over what is left"
 
 
-def test_what_the_old_policy_thought_of_a_forced_token_changes_nothing(config: Any) -> None:
-    output = rollout(Server(*FORCED))
-    count = len(output.prompt_ids) + len(output.response_ids)
-    losses = [
-        policy_loss(config, [output], torch.full((count,), -0.5), old_log_probs=jagged([old], torch.float32))
-        for old in ([-0.5] * 6 + [of_forced] + [-0.5] * (len(BOX) + 1) for of_forced in (0.0, -0.5, -30.0))
-    ]
-    assert losses[0] == losses[1] == losses[2]
-
-
 def test_the_loss_is_a_mean_over_sampled_tokens_only(config: Any) -> None:
     outputs = [rollout(Server(*FORCED)), rollout(Server(*CLOSED))]
     sampled = sum(sum(output.response_mask) for output in outputs)
@@ -187,21 +177,6 @@ def test_with_variance_they_are_verls_own(config: Any) -> None:
 @given(st.integers(2, 32), REWARDS)
 def test_a_group_without_variance_has_advantage_zero_whatever_its_reward(config: Any, size: int, reward: float) -> None:
     assert not advantages(config, [[reward] * size]).any()
-
-
-def test_a_group_without_variance_contributes_no_policy_gradient(config: Any) -> None:
-    outputs = [rollout(Server(*FORCED)), rollout(Server(*CLOSED))]
-    same = [output.reward_score for output in outputs]
-    assert same == [1.0, 1.0]
-    lengths = [len(output.response_ids) for output in outputs]
-    values = advantages(config, [same])[:, 0]
-    grad = gradient(
-        config,
-        outputs,
-        advantages=jagged([[float(v)] * n for v, n in zip(values, lengths, strict=True)], torch.float32),
-        ref_log_prob=jagged([[-0.5] * n for n in lengths], torch.float32),
-    )
-    assert not grad.any()
 
 
 def test_groups_without_variance_are_counted() -> None:

@@ -72,16 +72,11 @@ def test_on_a_cpu_new_weights_are_sent_in_blocks_that_hold_the_largest_tensor(
 
 
 def test_defaults_are_the_papers(tmp_path: Path) -> None:
+    """The others are in test_preset_verl, by the preset that sets none of them."""
     config = composed(tmp_path)
-    actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
-    assert config.algorithm.adv_estimator == "elastic_grpo_group" and actor.loss_agg_mode == "token-mean"
-    assert (config.data.train_batch_size, actor.ppo_mini_batch_size, rollout.n) == (128, 64, 8)
-    assert (actor.optim.lr, actor.kl_loss_coef, actor.kl_loss_type, actor.entropy_coeff) == (
-        1e-6, 0.001, "low_var_kl", 0.001,
-    )  # fmt: skip
-    assert (actor.clip_ratio_low, actor.clip_ratio_high, rollout.temperature) == (0.2, 0.2, 0.6)
+    assert config.algorithm.adv_estimator == "elastic_grpo_group"
+    assert config.actor_rollout_ref.actor.loss_agg_mode == "token-mean"
     assert not config.algorithm.use_kl_in_reward and not config.algorithm.rollout_correction.bypass_mode
-    assert config.elastic.budget == "1k+1k"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import torch
@@ -16,10 +17,10 @@ from elastic_core.training.sft_parameters import WarmStart
 STEPS, ROWS = 3, 8
 
 
-def trained(directory: Path, rows: Path, **form: bool) -> dict[str, torch.Tensor]:
+def trained(directory: Path, rows: Path, **form: Any) -> dict[str, torch.Tensor]:
     config = WarmStart(
         model=BASE, train_file=rows, work_dir=directory / "work", output_dir=directory / "model", total_steps=STEPS,
-        batch_size=ROWS, micro_batch_tokens=64, max_length=64, learning_rate=1e-3, warmup_steps=0, fused_loss=True,
+        batch_size=ROWS, micro_batch_tokens=64, max_length=64, learning_rate=1e-3, warmup_steps=0,
         **form,
     )  # fmt: skip
     file = directory / "config.json"
@@ -38,9 +39,9 @@ def test_the_cut_changes_no_gradient(tmp_path: Path) -> None:
     rows = tmp_path / "rows.parquet"
     pl.DataFrame({"input_ids": ids, "loss_mask": mask}).write_parquet(rows)
     found = {}
-    forms: dict[str, dict[str, bool]] = {
-        "row by row": {"remove_padding": False},
-        "padded": {"remove_padding": False, "share_passes": True},
+    forms: dict[str, dict[str, Any]] = {
+        "row by row": {"remove_padding": False, "device": "gpu"},
+        "padded": {"remove_padding": False},
         "packed": {"remove_padding": True},
     }
     for form, settings in forms.items():

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from elastic_core.budget import Budget, parse_grid
 from elastic_core.engines.base import EngineLost, drive
 from elastic_core.statistics.cost import WORK, with_work
-from elastic_core.statistics.stopping import REASONS, fold, read_thoughts, stopped_work
+from elastic_core.statistics.stopping import REASONS, fold, read_thoughts
 from elastic_core.stop_rule import Stop, StopRule
 from elastic_core.strategies import STRATEGIES, Sampling
 from elastic_core.sweep.grid import build_cells
@@ -66,7 +66,7 @@ def test_rows_are_those_of_the_fold(whole: pl.DataFrame, name: str, limit: int) 
     given = [ladder[i * len(RUNGS) + column] for i, column in enumerate(folded.column.tolist())]
     assert found["response_ids"].to_list() == given
     assert found["probes"].list.len().fill_null(0).to_list() == folded.num_probes.tolist()
-    assert found.select(WORK).to_numpy().tolist() == stopped_work(thoughts, folded).tolist()
+    assert found.select(WORK).to_numpy().tolist() == folded.work.tolist()
     assert {REASONS[reason] for reason in folded.reason if reason >= 0} >= {Stop.AGREED}
 
 
@@ -81,7 +81,7 @@ def test_sure_answers_stop_where_their_probabilities_were_stored(tmp_path: Path)
     for name in names:
         folded = fold(thoughts, StopRule.parse(name), limit=12)
         found = rows.filter(strategy=name).sort("benchmark", "problem", "sample")
-        assert found.select(WORK).to_numpy().tolist() == stopped_work(thoughts, folded).tolist()
+        assert found.select(WORK).to_numpy().tolist() == folded.work.tolist()
         assert (Stop.SURE in {REASONS[reason] for reason in folded.reason if reason >= 0}) == ("sure30" in name)
 
 

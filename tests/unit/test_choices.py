@@ -52,7 +52,7 @@ def test_margins_with_the_same_pick_are_one_line(problems: pl.DataFrame) -> None
     under = best_under(problems, {"base": TOKENS, "trained": TOKENS})
     _, short = side_by_side(under, within, "tokens", "hard", "base")
     assert short.frame["at most"].to_list() == ["1 or 2", "5 or 10"]
-    assert [run.startswith("none; nearest") for run in short.frame["run"]] == [True, False]
+    assert [run.startswith("None. Nearest: ") for run in short.frame["run"]] == [True, False]
 
 
 def test_without_responses_without_a_limit_nothing_is_picked() -> None:

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from flows.commands.cli import RENAMED, Commands, cli
+from flows.commands.cli import command as main_command
 from tests.documents import DOCUMENTS, commands
 
 
@@ -59,6 +60,26 @@ def test_the_report_of_a_preset_has_one_spelling(tmp_path: Path, monkeypatch: py
     assert "`elastic report --preset PRESET`" in old.stderr and not new.stderr
     refused = CliRunner().invoke(cli, ["report", "--preset", "smoke", "--from", str(tmp_path)])
     assert "--preset and --set take none of --from" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("ask 1+1? --budget 1000", 'thinking + solution, like "1000+512"'),
+        ("plan budgets --risk lots", "'lots' is not a number"),
+        ("run sweep --set samples=3 --dry-run", 'unknown key, did you mean "sweep.samples"?'),
+        ("report --from runs/embedded", "embedded is not a trajectory table; its table is runs/embedded/sweep/k/table"),
+    ],
+)
+def test_a_wrong_word_is_answered_with_the_right_one(
+    line: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "runs/embedded/sweep/k/table").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["elastic", *line.split()])
+    with pytest.raises(SystemExit):
+        main_command()
+    assert reason in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.stem)

@@ -17,7 +17,7 @@ from huggingface_hub import constants
 from elastic_core.data import download
 from elastic_core.data.dataset import Dataset, Generated, GitHub, Hub, Local, Source, SourceFile
 from elastic_core.data.download import Entry, Pin, read_pins
-from elastic_core.data.fetch import Fetched, bytes_present, fetch, located
+from elastic_core.data.fetch import bytes_present, fetch, located
 from elastic_core.data.registry import REGISTRY
 from elastic_core.errors import UserError
 from elastic_core.system.files import exclusive
@@ -91,14 +91,6 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # Where files are looked for
-
-
-def test_a_mirror_file_is_read_in_place(sources: Path, mirror: Path, offline: None) -> None:
-    file = put(mirror, "data/a.json")
-    found = fetch([dataset(pinned())], sources=sources, mirror=mirror)["sums"]
-    assert found.files == (Fetched(file, "data/a.json", sha256(CONTENT), len(CONTENT)),)
-    assert found.revision == COMMIT
-    assert files_below(sources) == []
 
 
 def test_the_mirror_comes_before_earlier_downloads_and_those_before_the_network(

@@ -110,11 +110,6 @@ def test_numbers_become_the_text_that_is_asked_for(tmp_path: Path) -> None:
     assert (error.row, error.reason) == (2, 'a: found text ("x"); expected a number')
 
 
-def test_a_missing_or_null_field_is_null_for_the_mapping_to_refuse(tmp_path: Path) -> None:
-    rows = read(tmp_path, "rows.json", as_json([{"problem": "p"}, {"problem": None, "answer": "1"}]))
-    assert rows.select("problem", "answer").rows() == [("p", None), (None, "1")]
-
-
 def test_lines_are_counted_as_an_editor_shows_them(tmp_path: Path) -> None:
     data = b"\xef\xbb\xbf" + as_jsonl(ROWS[:1]) + b"\n\n" + as_jsonl(ROWS[1:2])
     assert read(tmp_path, "rows.jsonl", data)["row"].to_list() == [1, 4]

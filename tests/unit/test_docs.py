@@ -20,7 +20,6 @@ from elastic_core.strategies import STRATEGIES, Sampling
 from flows import presets
 from flows.commands import evaluate
 from flows.commands.cli import cli
-from flows.commands.options import changes_of
 from tests.documents import DOCUMENTS, REPOSITORY, commands, page, strategy_shown
 from tests.scripted import ScriptedEngine
 from tests.unit.test_strategies import END, MARKERS, PROMPT, WORD
@@ -161,7 +160,7 @@ def require_valid(command: str) -> None:
     """Raises where the command line, a preset, a setting or a data set of it does not exist."""
     context = parsed(command)
     given = context.params
-    changes = changes_of(given.get("overrides", ()))
+    changes = given.get("overrides", {})
     if context.info_name == "evaluate":
         asked = ("model", "benchmarks", "budgets", "samples", "problems", "tokenizer")
         changes |= evaluate.settings_of(gpus=given["gpus"] or 0, **{name: given[name] for name in asked})
@@ -205,7 +204,7 @@ def test_the_authors_values_are_those_of_our_presets(preset: str) -> None:
     for command in ours():
         given = parsed(command.replace(" …", "")).params
         if given.get("preset") == preset and "OWNER" not in command and "reasonflux_zero" not in command:
-            changed = changes_of(given["overrides"])
+            changed = given["overrides"]
             for name in ("train.memory_fraction", "warm_start.sft.offload"):
                 changed.pop(name, None)
             assert presets.resolve(preset, changed) == settings, command

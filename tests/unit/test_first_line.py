@@ -14,6 +14,8 @@ from tests.first_line import heavy_before
     ("command", "said"),
     [
         ("--help", "Usage:"),
+        ("run --help", "Usage:"),
+        ("evaluate --help", "Usage:"),
         ("presets", "ablation-anytime: "),
         ("doctor", "ok "),
         ("plan sweep --preset smoke", "error: no data was built"),

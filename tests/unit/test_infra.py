@@ -17,7 +17,6 @@ from elastic_core.serving.server import CLOSE_SECONDS, DRAIN_SECONDS
 from flows import presets
 from flows.commands import services
 from flows.commands.cli import cli
-from flows.commands.options import changes_of
 from flows.commands.services import deployments
 
 REPOSITORY = Path(__file__).parents[2]
@@ -146,7 +145,7 @@ def test_the_job_of_kubernetes_is_a_command_of_ours() -> None:
     program, command, *arguments = shlex.split(job["spec"]["entrypoint"].replace("$RAY_ADDRESS", "10.0.0.1:6379"))
     assert program == "elastic"
     given = command_named(command).make_context(command, arguments).params
-    settings = presets.resolve(given["preset"], changes_of(given["overrides"]))
+    settings = presets.resolve(given["preset"], given["overrides"])
     assert settings.ray.running is not None and settings.train.device == "gpu"
 
 
@@ -205,7 +204,7 @@ def test_kubernetes_and_compose_serve_by_a_command_of_ours(compose: dict[str, An
         parameters = command_named(command).make_context(command, arguments).params
         assert program == "elastic"
         assert (parameters["host"], parameters["port"]) == ("0.0.0.0", 8000)
-        settings = presets.resolve(parameters["preset"], changes_of(parameters["overrides"]))
+        settings = presets.resolve(parameters["preset"], parameters["overrides"])
         assert parameters["model"] in settings.measured
         assert parameters["budget"].total
         assert settings.engine.data_parallel_size * settings.engine.num_gpus == gpus
@@ -259,6 +258,8 @@ def test_prefect_takes_the_deployments() -> None:
         assert presets.resolve(parameters["preset"], parameters.get("overrides"))
     deployed = {(each["entrypoint"], each["parameters"]["preset"]) for each in wanted}
     assert {preset for _, preset in deployed} == set(presets.names())
+    (first,) = [each for each in wanted if "begin-here" in each["tags"]]
+    assert (first["name"], first["entrypoint"]) == ("embedded", "flows/pipeline.py:pipeline")
     released = {name for name in presets.names() if name.startswith("evaluate-")}
     on_cpu = {
         each["parameters"]["preset"]

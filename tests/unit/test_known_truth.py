@@ -68,4 +68,4 @@ def test_models_that_share_no_problem_are_not_compared() -> None:
 
 def test_one_problem_tells_nothing() -> None:
     sentences = said("one problem")
-    assert "neither more nor less accurate" in sentences and "No token budget of trained is advised" in sentences
+    assert "neither more nor less accurate" in sentences and "leave thinking unlimited" in sentences

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from elastic_core.errors import UserError
-from flows.commands.options import preset_or_last_run, recall, remember, table_of_last_run
+from flows.commands.options import table_of_last_run
+from flows.presets import given_or_last, last_run, remember
 
 
 @pytest.fixture(autouse=True)
@@ -15,18 +16,18 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_settings_are_the_last_run_s_unless_a_preset_is_given() -> None:
-    assert preset_or_last_run(None, ()) == ("embedded", {})
+    assert given_or_last(None, {}) == ("embedded", {})
     remember("smoke", {"sweep.samples": 4, "sweep.budgets": ["8+8"]})
-    assert preset_or_last_run(None, ()) == ("smoke", {"sweep.samples": 4, "sweep.budgets": ["8+8"]})
-    assert preset_or_last_run(None, ("sweep.samples=2",)) == ("smoke", {"sweep.samples": 2, "sweep.budgets": ["8+8"]})
-    assert preset_or_last_run("embedded", ()) == ("embedded", {})
+    assert given_or_last(None, {}) == ("smoke", {"sweep.samples": 4, "sweep.budgets": ["8+8"]})
+    assert given_or_last(None, {"sweep.samples": 2}) == ("smoke", {"sweep.samples": 2, "sweep.budgets": ["8+8"]})
+    assert given_or_last("embedded", {}) == ("embedded", {})
 
 
 def test_a_preset_that_is_a_file_is_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.toml").write_text('extends = "smoke"\n')
     monkeypatch.chdir(tmp_path)
     remember("mine.toml", {})
-    last = recall()
+    last = last_run()
     assert last is not None and last.preset == str(tmp_path / "mine.toml")
 
 
@@ -35,4 +36,4 @@ def test_without_a_run_or_its_table_the_next_step_is_said(runs: Path) -> None:
         table_of_last_run()
     runs.mkdir()
     (runs / "last-run.json").write_text("no JSON")
-    assert recall() is None
+    assert last_run() is None

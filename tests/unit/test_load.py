@@ -1,6 +1,10 @@
-"""Less thought instead of a queue: a controller under loads that come and go, requests in turns, their simulation."""
+"""Less thought instead of a queue: a controller under loads that come and go, requests in turns, and a simulation."""
 
 from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -9,10 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.engines.latency import Steps
-from elastic_core.serving.frontier import Point, allocate, frontier
-from elastic_core.serving.load import LATE, Controller, Goal
-from elastic_core.serving.simulation import Elastic, Fixed, Machine, Policy, Replay, arrivals, simulate
-from elastic_core.serving.turns import Ticket, Turns
+from elastic_core.serving.load import LATE, Controller, Goal, Ticket, Turns
+from elastic_core.serving.simulation import Machine, Replay, arrivals, simulate
+from elastic_core.statistics.frontier import Point, allocate, frontier
+from elastic_core.sweep.cost import Throughput, throughput_file
+from tests.elastic_command import elastic_here
+from tests.unit.test_adaptive import LADDER
+from tests.unit.test_sweep_executor import sweep
 
 THINK = [0, 64, 128, 192]
 POINTS = [
@@ -61,7 +68,7 @@ def test_a_frontier_needs_its_vertices_alone() -> None:
 
 
 def replayed(
-    load: float, seconds: float, policy: Policy, burstiness: float = 1.0, seed: int = 0, before: float = 0.0
+    load: float, seconds: float, server: Controller, burstiness: float = 1.0, seed: int = 0, before: float = 0.0
 ) -> np.recarray:
     """Of requests at `load` times what the engine answers at the largest budget, after so many seconds at a fifth."""
     full = 64 / STEPS.at(64) / POINTS[-1].tokens
@@ -71,7 +78,7 @@ def replayed(
     right = np.random.default_rng(seed).random((1000, 1)) < np.array([each.accuracy for each in POINTS])
     replay = Replay(np.array(THINK), lengths, right.astype(float), np.full(1000, 10))
     samples = np.random.default_rng(seed + 1).integers(1000, size=len(times))
-    return after(before, simulate(times, samples, replay, MACHINE, [policy]))
+    return after(before, simulate(times, samples, replay, MACHINE, [server]))
 
 
 def after(warm: float, seen: np.recarray) -> np.recarray:
@@ -81,15 +88,15 @@ def after(warm: float, seen: np.recarray) -> np.recarray:
 
 def test_with_little_to_do_everybody_gets_what_was_asked_for() -> None:
     controller = Controller(GOAL, STEPS, 64)
-    seen = replayed(0.3, 120, Elastic(controller, THINK))
+    seen = replayed(0.3, 120, controller)
     assert set(seen.place) == {3} and controller.allocation.price == 0
 
 
 @pytest.mark.parametrize("burstiness", [1.0, 0.25])
 @pytest.mark.parametrize("load", [0.9, 1.5, 2.5])
 def test_the_goal_is_kept_where_a_fixed_budget_makes_a_queue(load: float, burstiness: float) -> None:
-    seen = after(60, replayed(load, 200, Elastic(Controller(GOAL, STEPS, 64), THINK), burstiness))
-    fixed = after(60, replayed(load, 200, Fixed(3), burstiness))
+    seen = after(60, replayed(load, 200, MACHINE.server(GOAL), burstiness))
+    fixed = after(60, replayed(load, 200, MACHINE.server(Goal((POINTS[3],))), burstiness))
     in_time, in_time_fixed = seen.seconds <= 3.0, fixed.seconds <= 3.0
     assert (~in_time).mean() <= LATE
     assert (seen.score * in_time).mean() > (fixed.score * in_time_fixed).mean()
@@ -98,7 +105,7 @@ def test_the_goal_is_kept_where_a_fixed_budget_makes_a_queue(load: float, bursti
 
 def test_budgets_do_not_swing_under_a_steady_load() -> None:
     """Tokens given, averaged over a goal's time, have no period of too much and too little."""
-    seen = after(100, replayed(1.5, 400, Elastic(Controller(GOAL, STEPS, 64), THINK)))
+    seen = after(100, replayed(1.5, 400, MACHINE.server(GOAL)))
     given = np.array([each.tokens for each in POINTS])[seen.place]
     windows = np.array([given[(seen.arrived >= at) & (seen.arrived < at + 3)].mean() for at in range(100, 400, 3)])
     noise = np.array([((seen.arrived >= at) & (seen.arrived < at + 3)).sum() for at in range(100, 400, 3)])
@@ -112,55 +119,53 @@ def test_budgets_do_not_swing_under_a_steady_load() -> None:
 @pytest.mark.parametrize("off", [0.6, 1.0, 1.6])
 def test_an_engine_that_was_timed_in_another_moment_is_known_soon(off: float) -> None:
     timed = Controller(GOAL, STEPS._replace(seconds=tuple(off * each for each in STEPS.seconds)), 64)
-    seen = after(60, replayed(0.9, 150, Elastic(timed, THINK)))
+    seen = after(60, replayed(0.9, 150, timed))
     assert timed.pace == pytest.approx(1 / off, rel=0.1)
-    known = after(60, replayed(0.9, 150, Elastic(Controller(GOAL, STEPS, 64), THINK)))
+    known = after(60, replayed(0.9, 150, MACHINE.server(GOAL)))
     right, right_known = ((each.score * (each.seconds <= 3.0)).mean() for each in (seen, known))
     assert right == pytest.approx(right_known, abs=0.03)
 
 
 def test_when_the_load_is_over_everybody_gets_everything_again() -> None:
     controller = Controller(GOAL, STEPS, 64)
-    policy = Elastic(controller, THINK)
-    assert set(replayed(2.5, 60, policy).place[-50:]) != {3}
+    assert set(replayed(2.5, 60, controller).place[-50:]) != {3}
     now, given = 200.0, []
     for _ in range(20):
-        place, ticket = policy.arrive(now)
-        given.append(place)
+        ticket = controller.arrive(now)
+        given.append(controller.most())
         now += 2.0
-        policy.leave(ticket, now, 1.0, 200.0)
-    assert set(given[2:]) == {3}
+        controller.leave(ticket, now, 1.0, [200.0])
+    assert set(given[2:]) == {None}
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("before", [0.0, 20.0])
 def test_nearly_as_much_as_the_floor_takes_makes_no_queue_that_stays(before: float, seed: int) -> None:
     """Whether it comes to a server that starts, or to one that had little to do: a queue would take minutes to go."""
-    seen = replayed(9.5, 60, Elastic(Controller(GOAL, STEPS, 64), THINK), seed=seed, before=before)
+    seen = replayed(9.5, 60, MACHINE.server(GOAL), seed=seed, before=before)
     assert (seen.seconds > 3.0).mean() < 0.02
 
 
 @pytest.mark.parametrize("over", [1.1, 1.5])
 def test_beyond_the_floor_as_many_are_in_time_as_the_engine_answers(over: float) -> None:
     load = over * POINTS[-1].tokens / POINTS[0].tokens
-    seen = after(10, replayed(load, 60, Elastic(Controller(GOAL, STEPS, 64), THINK)))
+    seen = after(10, replayed(load, 60, MACHINE.server(GOAL)))
     assert (seen.seconds <= 3.0).mean() > 0.9 / over
-    assert (after(10, replayed(load, 60, Fixed(0))).seconds <= 3.0).mean() < 0.5 / over
+    assert (after(10, replayed(load, 60, MACHINE.server(Goal((POINTS[0],))))).seconds <= 3.0).mean() < 0.5 / over
 
 
 def test_tokens_a_second_are_kept_too() -> None:
     limit = 0.6 * 64 / STEPS.at(64)
     goal = Goal(tuple(POINTS), tokens_per_second=limit)
-    seen = after(50, replayed(1.0, 300, Elastic(Controller(goal, STEPS, 64), THINK)))
+    seen = after(50, replayed(1.0, 300, MACHINE.server(goal)))
     assert 0.85 * limit <= seen.tokens.sum() / 250 <= 1.05 * limit
 
 
 def test_a_goal_that_the_floor_cannot_keep_is_seen() -> None:
     controller = Controller(GOAL, STEPS, 64)
-    policy = Elastic(controller, THINK)
-    replayed(0.5, 30, policy)
+    replayed(0.5, 30, controller)
     assert controller.in_reach
-    replayed_over = replayed(20.0, 10, policy)
+    replayed_over = replayed(20.0, 10, controller)
     assert set(replayed_over.place[-20:]) == {0} and not controller.in_reach
 
 
@@ -230,6 +235,10 @@ def test_nobody_is_lost_and_no_place_stays_empty_while_somebody_waits(events: li
 SLOW = Steps((1, 4), (1.0, 2.5))
 
 
+def fixed(replay: Replay, machine: Machine) -> Controller:
+    return machine.server(Goal((replay.points()[0],)))
+
+
 def by_tokens(times: list[int], lengths: list[int], most: int, fine: int = 1000) -> list[float]:
     """Seconds of responses, in small slices of time."""
     left, waiting, running = {}, list(range(len(times))), list[int]()
@@ -256,26 +265,27 @@ def test_events_tell_what_small_steps_tell(requests: list[tuple[int, int]], most
     times, lengths = map(list, zip(*requests, strict=True))
     tokens = np.array(lengths, float)[:, None]
     replay = Replay(np.array([0]), tokens, np.ones_like(tokens), np.zeros(len(times)))
-    seen = simulate(np.array(times, float), np.arange(len(times)), replay, Machine(SLOW, 0.0, most), [Fixed(0)])
+    machine = Machine(SLOW, 0.0, most)
+    seen = simulate(np.array(times, float), np.arange(len(times)), replay, machine, [fixed(replay, machine)])
     assert seen.seconds == pytest.approx(by_tokens(times, lengths, most), abs=0.05)
 
 
 def test_a_prompt_holds_up_the_others_and_a_refusal_takes_nothing() -> None:
     replay = Replay(np.array([0]), np.full((1, 1), 10.0), np.ones((1, 1)), np.array([20.0]))
     machine = Machine(Steps((1, 2), (1.0, 1.0), request=0.5), 0.1, 8)
-    alone = simulate(np.array([0.0]), np.zeros(1, int), replay, machine, [Fixed(0)])
+    alone = simulate(np.array([0.0]), np.zeros(1, int), replay, machine, [fixed(replay, machine)])
     assert alone.seconds == pytest.approx([2.5 + 10])
-    both = simulate(np.array([0.0, 5.0]), np.zeros(2, int), replay, machine, [Fixed(0)])
+    both = simulate(np.array([0.0, 5.0]), np.zeros(2, int), replay, machine, [fixed(replay, machine)])
     assert both.seconds == pytest.approx([2.5 + 10 + 2.5, 2.5 + 10])
-    refused = simulate(np.array([0.0, 5.0]), np.zeros(2, int), replay, machine, [Fixed(0, most_open=1)])
+    refused = simulate(np.array([0.0, 5.0]), np.zeros(2, int), replay, machine, [fixed(replay, machine)], 1)
     assert refused.place.tolist() == [0, -1] and refused.seconds[1] == np.inf and refused.score.tolist() == [1, 0]
 
 
 def test_servers_take_requests_in_turns() -> None:
     replay = Replay(np.array([0]), np.full((1, 1), 10.0), np.ones((1, 1)), np.zeros(1))
-    times = np.zeros(4)
+    times, machine = np.zeros(4), Machine(SLOW, 0.0, 4)
     one, two = (
-        simulate(times, np.zeros(4, int), replay, Machine(SLOW, 0.0, 4), [Fixed(0) for _ in range(servers)])
+        simulate(times, np.zeros(4, int), replay, machine, [fixed(replay, machine) for _ in range(servers)])
         for servers in (1, 2)
     )
     assert one.seconds == pytest.approx([25.0] * 4)
@@ -306,3 +316,46 @@ def test_what_is_replayed_are_whole_samples_of_a_table() -> None:
     assert [each.accuracy for each in replay.points()] == [0, 1]
     with pytest.raises(ValueError, match="no rows of separate"):
         Replay.of(pl.DataFrame(rows).with_columns(strategy=pl.lit("vanilla")))
+
+
+# `elastic plan serve` as a user runs it.
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("stage") / "table"
+    sweep(found, cells=LADDER, num_samples=20)
+    return found
+
+
+def test_more_servers_are_better_and_elastic_ones_never_worse(directory: Path, tmp_path: Path) -> None:
+    load = ("--rate", "40", "--latency", "0.5", "--step", "20", "5", "--concurrent", "16", "--accuracy", "50")
+    done = elastic_here("plan", "serve", "--from", str(directory), *load, runs=tmp_path)
+    assert done.returncode == 0, done.stdout
+    rows = [line.split() for line in done.stdout.splitlines() if re.match(r"\d+ +\d", line)]
+    shown = [[float(each) for each in row[1::2]] for row in rows]
+    assert len(shown) > 1 and [int(row[0]) for row in rows] == sorted(int(row[0]) for row in rows)
+    for fixed, elastic in ((row[:-1], row[-1]) for row in shown):
+        assert elastic >= max(fixed) - 5
+    assert shown[-1][-1] >= shown[0][-1]
+    assert done.stdout.count("right in time\n") >= 2
+
+
+def test_it_takes_what_the_sweep_timed(directory: Path, tmp_path: Path) -> None:
+    asked = ("plan", "serve", "--from", str(directory), "--rate", "5", "--latency", "5")
+    refused = elastic_here(*asked, runs=tmp_path)
+    assert refused.returncode == 2 and "give --server ADDRESS, or --step ALONE EACH" in refused.stdout
+    file = throughput_file(directory.parent, "base")
+    timed = Throughput("model", "engine", 1, 100.0, 1.0, (0.01, 0.0, 0.02), None)
+    timed.write(directory.parent, "base")
+    assert "no seconds of steps" in elastic_here(*asked, runs=tmp_path).stdout
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"steps": [[1, 8], [0.02, 0.04], 0.001]}))
+    done = elastic_here(*asked, runs=tmp_path)
+    file.unlink()
+    assert done.returncode == 0 and re.search(r"^1 +\d", done.stdout, re.M), done.stdout
+
+
+def test_what_no_number_of_servers_keeps_is_one_sentence(directory: Path, tmp_path: Path) -> None:
+    load = ("--rate", "5", "--latency", "0.1", "--step", "100", "0")
+    done = elastic_here("plan", "serve", "--from", str(directory), *load, runs=tmp_path)
+    assert done.returncode == 2 and "expected a later --latency than 0.1 s" in done.stdout

@@ -10,7 +10,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from packaging.requirements import Requirement
@@ -74,6 +74,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         (tmp_path / ".venv" / "bin").mkdir(parents=True, exist_ok=True)
         (tmp_path / ".venv" / "bin" / "python").touch()
 
+    module.really_build = module.build_environment  # type: ignore[attr-defined]
     monkeypatch.setattr(module, "build_environment", build)
     monkeypatch.setattr(module, "pip", lambda *arguments: steps.append("project"))
     module.steps = steps  # type: ignore[attr-defined]
@@ -127,6 +128,51 @@ def test_an_interrupted_installation_counts_as_none(install: ModuleType, monkeyp
     install.steps.clear()
     install.main()
     assert install.steps == ["environment", "project"]
+
+
+CONFIGURED = """
+global.index-url='https://inner/simple'
+global.find-links='/elsewhere'
+global.default-timeout='180'
+install.extra-index-url='\\nfile:///a\\nfile:///b'
+:env:.find-links='/wheels /more'
+"""
+
+
+def test_uv_is_told_what_pip_is_configured_with_and_the_users_own_settings_of_uv_win(
+    install: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install.main()
+    python = install.VENV / "bin" / "python"
+    python.write_text(f"#!/bin/sh\ncat <<'END'\n{CONFIGURED}\nEND\n")
+    python.chmod(0o755)
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "https://mine/simple")
+    told = install.uv_environment(install.pip_settings())
+    found = [told[f"UV_{name}"] for name in ("DEFAULT_INDEX", "INDEX", "FIND_LINKS")]
+    assert found == ["https://mine/simple", "file:///a file:///b", "/wheels,/more"]
+
+
+@pytest.mark.parametrize(
+    ("configured", "status", "by"),
+    [({}, 0, ["uv"]), ({}, 1, ["uv", "pip"]), ({"no-index": "1"}, 0, ["pip"]), ({"proxy": "http://p"}, 0, ["pip"])],
+)
+def test_uv_installs_the_lock_and_where_it_cannot_pip_does(
+    install: ModuleType, monkeypatch: pytest.MonkeyPatch, configured: dict[str, str], status: int, by: list[str]
+) -> None:
+    done: list[str] = []
+    lock = str(install.ROOT / "infra" / "requirements" / "cpu.txt")
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        if lock not in command:
+            return subprocess.CompletedProcess(command, 0)
+        done.append("uv")
+        return subprocess.CompletedProcess(command, status)
+
+    monkeypatch.setattr(install, "pip_settings", lambda: configured)
+    monkeypatch.setattr(install, "pip", lambda *arguments: done.extend(["pip"] * (lock in arguments)))
+    monkeypatch.setattr(install, "subprocess", SimpleNamespace(run=run))
+    install.really_build("cpu")
+    assert done == by
 
 
 @pytest.mark.parametrize("finds", [True, False], ids=["uv has it", "uv has none"])

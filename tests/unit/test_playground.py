@@ -50,6 +50,39 @@ def test_budgets_names_and_problems_are_read_from_the_page() -> None:
             choices.taken_problem([TAKEN], number)
 
 
+def test_a_typed_sum_is_graded_by_its_computed_answer() -> None:
+    for question, answer in (("36+6-4+8=?", "46"), (" 12 + 7 - 3 ", "16"), ("100+2000", "2100")):
+        assert choices.read_problem(question, "", None, PARAMETERS).truth == MathTruth((answer,)).encode()
+    assert choices.read_problem("36+6=?", "41", None, PARAMETERS).truth == MathTruth(("41",)).encode(), "as stated"
+    for other in ("36+x=?", "What is 3+4?", "36", "6*7=?"):
+        assert choices.read_problem(other, "", None, PARAMETERS).truth == ""
+
+
+@pytest.mark.parametrize(
+    ("question", "reason"),
+    [
+        ("36+6-4+8=?", ""), ("What is the capital of France?", "this is no such sum"),
+        ("200+1+2=?", "a first number beyond 10 to 60, a total beyond 10 to 99"),
+        ("36+11-4=?", "a later number that is no single digit"), ("36+4+4=?", "an operation that occurs twice"),
+        ("36+4=?", "fewer numbers than 3"),
+    ],
+)  # fmt: skip
+def test_the_miniature_says_what_it_can_do_and_warns_beyond_that(question: str, reason: str) -> None:
+    miniature, other = (find_models(name, {}, []) for name in ("embedded", "smoke"))
+    for models in (miniature, other):
+        warned = choices.warning(question, ("base",), models)
+        assert warned == (f"{choices.ability(('base',), models)}Beyond its training: {reason}." if reason else "")
+    assert choices.warning(question, ("mine",), miniature) == "", "of another model nothing is known"
+
+
+def test_three_examples_are_offered() -> None:
+    models = find_models("embedded", {}, [])
+    problems = choices.benchmarks(models.run)
+    (first, answer), (second, _), (typed, none) = choices.examples(problems, models)
+    assert [first, second] == [given[0].question for given in problems.values()]
+    assert (answer, typed, none) == (next(iter(problems.values()))[0].truth, choices.TYPED_SUM, "")
+
+
 def test_strategies_and_models_have_names_for_people() -> None:
     labels = [choices.strategy_label(name) for name in STRATEGY_NAMES]
     assert len(set(labels)) == len(labels) and not any("_" in label for label in labels)
@@ -71,10 +104,6 @@ def test_an_effort_level_is_the_budget_that_was_measured(monkeypatch: pytest.Mon
         choices.read_level("xhigh", ["mine"], found)
     with pytest.raises(UserError, match=r"base .*: elastic plan budgets --from .*json$"):
         choices.read_level("low", ["base"], found)
-    config = tmp_path / "mine" / "config.json"
-    config.write_text(config.read_text() + "\n")
-    with pytest.raises(UserError, match=r"other weights .*: elastic plan budgets"):
-        choices.read_level("low", ["mine"], find_models("embedded", {}, [f"mine={tmp_path / 'mine'}"]))
 
 
 def test_a_problem_that_was_taken_is_graded_as_its_benchmark_is() -> None:

@@ -1,4 +1,4 @@
-"""Retrieval: the published hierarchy and score, batches, ties, embedders and their cache."""
+"""Retrieval: the published hierarchy and score, ties, embedders and their cache."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def found(matches: list[Match]) -> list[str]:
 places = st.tuples(st.sampled_from("AB"), st.sampled_from("abcd"), st.sampled_from("stuvw"))
 libraries = st.lists(places, min_size=1, max_size=30).map(lambda names: library(*names))
 texts = st.text(max_size=5)
-queries = st.lists(texts | st.tuples(texts, texts, texts), max_size=6)
+queries = texts | st.tuples(texts, texts, texts)
 
 
 # The hierarchy.
@@ -75,54 +75,46 @@ def test_each_level_may_be_asked_a_question_of_its_own() -> None:
         ("Algebra", "Roots", "Factoring"), ("Algebra", "Sums", "Induction"), ("Geometry", "Sums", "Factoring")
     )
     retriever = Retriever(names, TfidfEmbedder(level_names(names)))
-    (match,) = retriever.retrieve([("geometry", "roots", "induction")])[0]
+    (match,) = retriever.retrieve(("geometry", "roots", "induction"))
     assert (match.template.chapter, match.template.section, match.template.name) == ("Geometry", "Sums", "Factoring")
-    (match,) = retriever.retrieve([("algebra", "roots", "induction")])[0]
+    (match,) = retriever.retrieve(("algebra", "roots", "induction"))
     assert match.template.name == "Induction", "a template counts nine times as much as its section"
 
 
 @given(libraries, queries, st.integers(1, 9))
-def test_it_finds_what_a_plain_search_finds(names: dict[str, Template], asked: list[Query], num: int) -> None:
-    """The definition, one query and one name at a time: the nearest chapter, its two nearest sections, and of these the
-    templates by nine tenths of their own similarity and one of their section's."""
+def test_it_finds_what_a_plain_search_finds(names: dict[str, Template], query: Query, num: int) -> None:
+    """The definition, one name at a time: the nearest chapter, its two nearest sections, and of these the templates by
+    nine tenths of their own similarity and one of their section's."""
     embedder, templates = Hashed(), list(names.values())
 
     def near(query: str, name: str) -> float:
         a, b = embedder.embed([query, name]).astype(np.float64)
         return round(float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)), 6)
 
-    for query, matches in zip(asked, Retriever(names, embedder).retrieve(asked, num), strict=True):
-        first, second, third = [query] * 3 if isinstance(query, str) else query
-        chapter = max({template.chapter for template in templates}, key=lambda name: near(first, name))
-        inside = sorted({t.section for t in templates if t.chapter == chapter}, key=lambda name: -near(second, name))
-        candidates = [t for t in templates if t.chapter == chapter and t.section in inside[:2]]
-        exact = sorted((0.9 * near(third, t.name) + 0.1 * near(second, t.section) for t in candidates), reverse=True)
-        assert [match.score for match in matches] == pytest.approx(exact[:num], abs=1e-6)
-        assert {match.template.chapter for match in matches} == {chapter}
-        assert {match.template.section for match in matches} <= set(inside[:2])
-
-
-@given(libraries, queries)
-def test_a_batch_finds_what_its_queries_find_one_by_one(names: dict[str, Template], asked: list[Query]) -> None:
-    retriever = Retriever(names, Hashed())
-    assert retriever.retrieve(asked, 3) == [retriever.retrieve([query], 3)[0] for query in asked]
+    matches = Retriever(names, embedder).retrieve(query, num)
+    first, second, third = [query] * 3 if isinstance(query, str) else query
+    chapter = max({template.chapter for template in templates}, key=lambda name: near(first, name))
+    inside = sorted({t.section for t in templates if t.chapter == chapter}, key=lambda name: -near(second, name))
+    candidates = [t for t in templates if t.chapter == chapter and t.section in inside[:2]]
+    exact = sorted((0.9 * near(third, t.name) + 0.1 * near(second, t.section) for t in candidates), reverse=True)
+    assert [match.score for match in matches] == pytest.approx(exact[:num], abs=1e-6)
+    assert {match.template.chapter for match in matches} == {chapter}
+    assert {match.template.section for match in matches} <= set(inside[:2])
 
 
 @given(libraries, queries, st.randoms(use_true_random=False))
-def test_the_order_of_a_library_changes_nothing(
-    names: dict[str, Template], asked: list[Query], rng: random.Random
-) -> None:
+def test_the_order_of_a_library_changes_nothing(names: dict[str, Template], query: Query, rng: random.Random) -> None:
     shuffled = list(names.items())
     rng.shuffle(shuffled)
-    assert Retriever(dict(shuffled), Hashed()).retrieve(asked, 9) == Retriever(names, Hashed()).retrieve(asked, 9)
+    assert Retriever(dict(shuffled), Hashed()).retrieve(query, 9) == Retriever(names, Hashed()).retrieve(query, 9)
 
 
 def test_where_a_level_cannot_decide_the_one_below_does() -> None:
     names = library(("Algebra", "Roots", "Vieta"), ("Geometry", "Circles", "Tangents"), ("Geometry", "Lines", "Slopes"))
     retriever = Retriever(names, TfidfEmbedder(level_names(names)))
-    assert found(retriever.retrieve(["slope"])[0]) == ["Slopes"]
-    assert found(retriever.retrieve(["circle"])[0]) == ["Tangents"]
-    assert found(retriever.retrieve(["nothing known"])[0]) == ["Vieta"]
+    assert found(retriever.retrieve("slope")) == ["Slopes"]
+    assert found(retriever.retrieve("circle")) == ["Tangents"]
+    assert found(retriever.retrieve("nothing known")) == ["Vieta"]
 
 
 @needs_upstream
@@ -136,7 +128,7 @@ def test_where_a_level_cannot_decide_the_one_below_does() -> None:
 )
 def test_the_published_library_answers_sensibly(tmp_path: Path, query: str, chapter: str, name: str) -> None:
     published = read_library(UPSTREAM / "Gen-Verse/ReasonFlux/ReasonFlux_v1/data/template_library.json")
-    ((match,),) = build_retriever(published, "tfidf", cache=tmp_path).retrieve([query])
+    (match,) = build_retriever(published, "tfidf", cache=tmp_path).retrieve(query)
     assert match.template.chapter.startswith(chapter)
     assert match.template.name.startswith(name)
     assert not list(tmp_path.iterdir())
@@ -149,8 +141,8 @@ def test_the_published_templates_are_found_by_their_own_names_if_each_level_has_
     retriever = build_retriever({template.id: template for template in templates}, "tfidf", cache=tmp_path)
 
     def found_again(asked: list[Query]) -> int:
-        matches = retriever.retrieve(asked)
-        return sum(match.template.name == own.name for (match,), own in zip(matches, templates, strict=True))
+        matches = [retriever.retrieve(query)[0] for query in asked]
+        return sum(match.template.name == own.name for match, own in zip(matches, templates, strict=True))
 
     apart = [(template.chapter, template.section, template.name) for template in templates]
     assert len(templates) == 420
@@ -163,8 +155,8 @@ def test_a_miniature_problem_finds_the_template_of_its_level_length_and_sign(tmp
     numbers = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"]
     for level in LEVELS:
         problems = generate(level, 50, seed=0)
-        matches = retriever.retrieve([plan_of(problem.question).query for problem in problems])
-        for problem, (match,) in zip(problems, matches, strict=True):
+        for problem in problems:
+            (match,) = retriever.retrieve(plan_of(problem.question).query)
             balance = sum(1 if operation[0] == "+" else -1 for operation in problem.operations)
             assert match.template.chapter == f"{level.capitalize()} chain"
             assert numbers[len(problem.operations)] in match.template.name.lower()
@@ -194,7 +186,7 @@ def test_embeddings_are_kept_by_the_embedder_and_the_texts(tmp_path: Path) -> No
     embed_cached(embedder, ["a", "b"], tmp_path)
     assert embedder.calls == len(list(tmp_path.iterdir())) == 3
     for _ in range(2):  # A library is embedded once, queries each time.
-        Retriever(library(("A", "a", "s"), ("A", "a", "t")), embedder, tmp_path).retrieve(["one", "two"])
+        Retriever(library(("A", "a", "s"), ("A", "a", "t")), embedder, tmp_path).retrieve("one")
     assert embedder.calls == 6 and len(list(tmp_path.iterdir())) == 4
 
 
@@ -248,7 +240,7 @@ def sentence_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_sentence_transformer_is_taken_by_name(tmp_path: Path) -> None:
     names = library(("A", "a", "s"), ("A", "a", "longer"))
     retriever = build_retriever(names, "jinaai/jina-embeddings-v3", cache=tmp_path, trust_remote_code=True)
-    assert found(retriever.retrieve(["longer than s"])[0]) == ["longer"]
+    assert found(retriever.retrieve("longer than s")) == ["longer"]
     assert len(list(tmp_path.glob("*.npy"))) == 1
     with pytest.raises(UserError, match=r"jina-embeddings-v3: .*trust_remote_code=True$"):
         build_retriever(names, "jinaai/jina-embeddings-v3", cache=tmp_path)

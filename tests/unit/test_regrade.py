@@ -15,6 +15,7 @@ from elastic_core.sweep.table import Manifest, TrajectoryStore
 from elastic_core.trajectory import SCHEMA
 from flows.commands.graded_rows import regrade_table
 from tasks.records.stage_directory import TABLE, Stage
+from tests.tables import frame
 
 PROBLEMS = {"easy": {str(i): Problem("easy", str(i), "2+2=?", "4", "math") for i in range(5)}}
 TEXTS = [
@@ -29,29 +30,16 @@ MANIFEST = Manifest({"base": "f"}, {"base": "e"}, {"easy": "h"}, {"seed": 7})
 
 def rows(status: str) -> pl.DataFrame:
     """A row of every outcome, all with the same wrong grade."""
-    frame = pl.DataFrame(
-        [
-            {
-                "model": "base",
-                "benchmark": "easy",
-                "problem": str(i),
-                "sample": 0,
-                "strategy": "separate",
-                "think_budget": 8,
-                "solution_budget": 8,
-                "think_finish": finish,
-                "thinking": thinking,
-                "solution": solution,
-                "answer": "?",
-                "score": 0.5,
-                "grade_status": status,
-            }
-            for i, (finish, thinking, solution) in enumerate(TEXTS)
-        ]
-    )
-    return frame.with_columns(
-        pl.lit(None, dtype).alias(n) for n, dtype in SCHEMA.items() if n not in frame.columns
-    ).select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
+    found = frame(
+        {
+            "model": "base", "benchmark": "easy", "problem": str(i), "sample": 0, "strategy": "separate",
+            "think_budget": 8, "solution_budget": 8, "think_finish": finish, "thinking": thinking,
+            "solution": solution, "answer": "?", "score": 0.5, "grade_status": status,
+        }
+        for i, (finish, thinking, solution) in enumerate(TEXTS)
+    )  # fmt: skip
+    missing = [pl.lit(None, dtype).alias(name) for name, dtype in SCHEMA.items() if name not in found.columns]
+    return found.with_columns(missing).select(SCHEMA.names())
 
 
 def filled(directory: Path) -> TrajectoryStore:

@@ -20,15 +20,14 @@ from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
 from elastic_core.rewards import GradeStatus
 from elastic_core.rewards.truth import MathTruth
-from elastic_core.statistics.budgets import anytime_accuracy
 from elastic_core.statistics.cost import TOKENS, cell_costs, with_work
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
-from reports.content import Claim, ReportContent, ReportFigure, ReportSources, ReportTable, Setting, Verdict
+from reports.build import build_report
+from reports.content import ReportSources, Setting
 from reports.figures import LEAST_CONTRAST, NUM_COLOURS, STYLES, WHITE, contrast, model_colours, tinted
-from reports.page import write_page
 from reports.page.chart import HEIGHT, WIDTH, Chart, main_chart
 from reports.page.payload import Payload, build_payload, draw_problems, reference_answer
-from reports.summary import cell_problems, summarize
+from reports.summary import summarize
 from reports.tables.costs import priced
 from reports.wording import texts
 from tests.report_tables import HOSTILE, PHRASE, cut, row, small_table, table, with_phrase
@@ -196,12 +195,9 @@ def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> str:
     rows = table(
         *(
             row(model=bad, benchmark=bad, problem=bad, think_budget=t, thinking=bad, solution=bad, answer=bad)
-            for t in (4, 8)
+            for t in (20, 40)
         )
     )
-    directory = tmp_path_factory.mktemp("report")
-    figure = directory / "figure.svg"
-    figure.write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
     sources = ReportSources(
         rows.lazy(),
         problems={(bad, bad): Problem(bad, bad, bad, bad, "choice")},
@@ -209,25 +205,8 @@ def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> str:
         documents={bad: {bad: bad}},
         remarks={bad: f"**{bad}** [link](javascript:alert(1))"},
     )
-    content = ReportContent(
-        sources=sources,
-        directory=directory,
-        brief=[bad, bad],
-        settings=[Setting(bad, bad, bad, bad)],
-        unit=bad,
-        choices={bad: [ReportTable("table", bad, bad, pl.DataFrame({bad: [bad]}))]},
-        verdict=bad,
-        advice=[bad],
-        coverage=bad,
-        summary=summarize(rows),
-        priced=priced(summarize(rows), cell_costs(with_work(rows.lazy()).collect(), TOKENS)),
-        anytime=anytime_accuracy(cell_problems(rows)),
-        headline={},
-        claims=[Claim(bad, bad, Verdict.HOLDS, bad)],
-        tables=[ReportTable("table", bad, bad, pl.DataFrame({bad: [bad]}))],
-        figures=[ReportFigure("figure", bad, bad, png=figure, svg=figure, data=directory / "figure.csv")],
-    )
-    write_page(content, directory / "report.html")
+    directory = tmp_path_factory.mktemp("report")
+    build_report(sources, directory)
     return (directory / "report.html").read_text()
 
 
@@ -266,15 +245,15 @@ def test_the_main_figure_links_every_cell_and_marks_the_frontier_and_the_advised
     chart = chart_of(rows, Setting("hard", "trained", "2 points", "", Budget(48, 32)))
     points = [point for panel in chart.panels for point in panel.points]
     assert [panel.benchmark for panel in chart.panels] == ["easy", "hard"]
-    assert len({point.address for point in points}) == len(points) == summarize(rows).height
-    (advised,) = [point for point in points if point.advised]
-    assert (advised.model, advised.strategy, advised.advised) == ("trained", "separate", "48+32")
+    assert len({point["address"] for point in points}) == len(points) == summarize(rows).height
+    (advised,) = [point for point in points if point["advised"]]
+    assert (advised["model"], advised["strategy"], advised["advised"]) == ("trained", "separate", "48+32")
     for panel in chart.panels:
         for point in panel.points:
             # Up is less in the units of an SVG.
-            better = [other for other in panel.points if other.x < point.x and other.y <= point.y]
-            assert not (point.frontier and better)
-        assert any(point.frontier for point in panel.points)
+            better = [other for other in panel.points if other["x"] < point["x"] and other["y"] <= point["y"]]
+            assert not (point["frontier"] and better)
+        assert any(point["frontier"] for point in panel.points)
 
 
 @pytest.mark.parametrize(
@@ -291,16 +270,20 @@ def test_of_many_lines_those_stand_out_that_a_server_keeps_budgets_by(
 ) -> None:
     rows = make_rows(models, ["hard"], [*strategies, "unconstrained"], budgets=[16, 48], num_problems=4, num_samples=1)
     (panel,) = chart_of(rows).panels
-    assert {f"{line.model} {line.strategy}" for line in panel.lines if not line.faint} == outstanding
+    assert {f"{line['model']} {line['strategy']}" for line in panel.lines if not line["faint"]} == outstanding
     assert len(panel.lines) == len(models) * len(strategies)
-    assert not any(point.faint and (point.frontier or point.advised) for point in panel.points)
+    assert not any(point["faint"] and (point["frontier"] or point["advised"]) for point in panel.points)
 
 
 def test_every_panel_fits_its_frame() -> None:
     rows = make_rows(num_problems=4, num_samples=1, budgets=[0, 16], models=["base"])
     for panel in chart_of(rows).panels:
         for point in panel.points:
-            assert 0 <= point.x <= WIDTH and 0 <= point.low <= HEIGHT and 0 <= point.high <= point.y <= point.low
+            assert (
+                0 <= point["x"] <= WIDTH
+                and 0 <= point["low"] <= HEIGHT
+                and 0 <= point["high"] <= point["y"] <= point["low"]
+            )
         assert panel.across and all(0 <= x <= WIDTH for x, _ in panel.across)
 
 

@@ -1,6 +1,7 @@
 """What a report finds around a trajectory table, by contents, and what is said where there is none."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from elastic_core.errors import UserError
 from elastic_core.sweep.grid import first_ids
 from elastic_core.sweep.table import Manifest, TrajectoryStore
 from elastic_core.system.fingerprint import hash_files, model_fingerprint
-from tasks.report import report_sources
+from tasks.report import machine, report_sources
 from tests.unit.test_report_summary import make_rows
 
 REQUEST = {"models": ["base", "trained"], "strategies": ["separate"], "budgets": ["16+32", "64+32"], "samples": 2}
@@ -116,6 +117,14 @@ def test_what_is_no_table_or_has_no_rows_is_one_sentence(preset: Path) -> None:
         shard.unlink()
     with pytest.raises(UserError, match="no rows"):
         report_sources(preset / "sweep" / "s1" / "table", {})
+
+
+def test_the_code_is_named_by_version_and_commit_and_the_packages_by_their_lock() -> None:
+    found, root = machine(), Path(__file__).parents[2]
+    commit = r", commit [0-9a-f]{12}(-dirty)?" if (root / ".git").exists() else ""
+    assert re.fullmatch(rf"elastic-reasoning \d+\.\d+\.\d+\S*{commit}", found["code"])
+    name, digest = found["lock"].split(", sha256 ")
+    assert digest == hash_files([root / "infra" / "requirements" / name])
 
 
 @pytest.mark.parametrize(("limit", "expected"), [({}, 5), ({"validation_problems": 3}, 3)])

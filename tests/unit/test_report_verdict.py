@@ -1,6 +1,7 @@
 """The sentence at the top: it says what the paired differences say; and how much of a sweep is there."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import polars as pl
@@ -13,11 +14,22 @@ from elastic_core.statistics.accuracy import paired_difference
 from elastic_core.statistics.estimates import seeds_as_one
 from elastic_core.statistics.which_budget import advised_budgets, choose_budgets
 from elastic_core.sweep.grid import build_cells
-from reports.content import Asked, Claim, Setting, Training, Verdict
-from reports.page import command
+from reports.content import Asked, Claim, ReportSources, Setting, Training, Verdict
 from reports.summary import cell_problems, summarize
-from reports.verdict import brief, coverage, cut_short, more_tokens_hurt, not_told, readable, settings, verdict
+from reports.verdict import (
+    Readable,
+    command,
+    coverage,
+    cut_short,
+    more_tokens_hurt,
+    not_told,
+    pairs_of,
+    readable,
+    settings,
+)
+from reports.verdict import brief as brief_of
 from reports.verdict import to_set as to_set_of
+from reports.verdict import verdict as verdict_of
 from tests.unit.test_report_summary import make_rows
 
 
@@ -27,8 +39,14 @@ def scored(ours: float, theirs: float) -> pl.DataFrame:
     return rows.with_columns(score=pl.when(pl.col("model") == "trained").then(ours).otherwise(theirs))
 
 
-def said(rows: pl.DataFrame, claims: list[Claim] | None = None) -> str:
-    return verdict(cell_problems(rows), claims or [])
+def said(rows: pl.DataFrame, claims: Sequence[Claim] = (), responses: Sequence[Readable] = ()) -> str:
+    problems = cell_problems(rows)
+    return verdict_of(problems, pairs_of(problems), claims, responses)
+
+
+def brief(rows: pl.DataFrame, chosen: Sequence[Setting] = (), responses: Sequence[Readable] = ()) -> list[str]:
+    problems = cell_problems(rows)
+    return brief_of(problems, pairs_of(problems), chosen, responses)
 
 
 def test_its_numbers_are_those_of_the_paired_difference() -> None:
@@ -58,10 +76,10 @@ def test_it_says_how_many_seeds_of_training_it_rests_on() -> None:
 def test_another_model_is_held_against_base_by_name_and_without_models_separate_against_vanilla() -> None:
     other = scored(1, 0).with_columns(model=pl.col("model").replace("trained", "E1"))
     assert "E1 over base" in said(other)
-    assert "E1 is, compared with base, more accurate" in brief(cell_problems(other), [])[0]
+    assert "E1 is, compared with base, more accurate" in brief(other)[0]
     alone = make_rows(models=["base"], benchmarks=["hard"], num_problems=10)
     assert "over vanilla truncation of base" in said(alone)
-    assert "instead of cutting the response off" in brief(cell_problems(alone), [])[0]
+    assert "instead of cutting the response off" in brief(alone)[0]
 
 
 def test_of_several_models_the_least_and_the_greatest_difference_are_told() -> None:
@@ -93,7 +111,7 @@ def test_what_was_not_answered_is_counted_by_kind() -> None:
 
 
 def read(rows: pl.DataFrame) -> str:
-    return verdict(cell_problems(rows), [], readable(rows))
+    return said(rows, responses=readable(rows))
 
 
 def test_without_any_answer_nothing_is_compared() -> None:
@@ -110,7 +128,7 @@ def test_one_model_that_never_answers_is_told_beside_the_comparison() -> None:
 
 def test_without_a_closed_thought_no_difference_is_not_called_one() -> None:
     cut = scored(0.5, 0.5).with_columns(think_finish=pl.lit("forced"))
-    assert brief(cell_problems(cut), [], readable(cut))[0].startswith("No difference can be read")
+    assert brief(cut, responses=readable(cut))[0].startswith("No difference can be read")
     assert read(scored(0.5, 0.5)) == said(scored(0.5, 0.5)), "nothing is added where all is well"
 
 
@@ -218,7 +236,7 @@ def test_without_a_record_nothing_is_said() -> None:
 
 
 def first_sentence(rows: pl.DataFrame) -> str:
-    return brief(cell_problems(rows), [], [])[0]
+    return brief(rows)[0]
 
 
 @pytest.mark.parametrize(
@@ -250,8 +268,12 @@ def test_of_many_models_none_is_named_as_the_best() -> None:
 
 def test_without_answers_it_says_that_nothing_can_be_read() -> None:
     rows = scored(0, 0).with_columns(grade_status=pl.lit("no_answer"))
-    sentences = brief(cell_problems(rows), [], readable(rows))
+    sentences = brief(rows, responses=readable(rows))
     assert len(sentences) == 2 and sentences[0].startswith("Nothing can be read")
+
+
+def of(preset: str, place: str | None = None) -> ReportSources:
+    return ReportSources(pl.LazyFrame(), preset=preset, places={} if place is None else {"trained": place})
 
 
 EVERYWHERE = make_rows(strategies=["separate", "unconstrained"], budgets=[48]).with_columns(score=pl.lit(0.9))
@@ -268,7 +290,7 @@ def settings_of(found: pl.DataFrame, rows: pl.DataFrame) -> tuple[list[Setting],
     choices = choose_budgets(found, problems)
     advised = advised_budgets(found, choices)
     chosen = settings(choices, found, advised, summarize(rows), "trained", 0.02, "tokens processed")
-    return chosen, brief(problems, chosen, [])[1]
+    return chosen, brief(rows, chosen)[1]
 
 
 def test_what_to_set_is_the_cheapest_budget_that_a_server_keeps_and_that_is_shown_to_be_near() -> None:
@@ -276,10 +298,9 @@ def test_what_to_set_is_the_cheapest_budget_that_a_server_keeps_and_that_is_show
     (setting,), sentence = to_set(pl.concat([vanilla, advice()]))
     assert str(setting.budget) == "48+32"
     assert all(fact in sentence for fact in ("trained", "48+32", "hard", "2 points below"))
-    assert command(setting, "embedded", {}) == "elastic serve --preset embedded --model trained --budget 48+32"
-    elsewhere = {"trained": "ME/model"}
-    assert command(setting, "evaluate", elsewhere).endswith("--preset evaluate --model ME/model --budget 48+32")
-    assert command(setting, "evaluate", {"trained": "http://host:8000/v1#model"}) == "", "it is served already"
+    assert command(setting, of("embedded")) == "elastic serve --preset embedded --model trained --budget 48+32"
+    assert command(setting, of("evaluate", "ME/model")).endswith("--preset evaluate --model ME/model --budget 48+32")
+    assert command(setting, of("evaluate", "http://host:8000/v1#model")) == "", "it is served already"
     cell = CELLS.filter(model="trained", strategy="separate").row(0, named=True)
     assert setting.told.startswith(f"{100 * cell['avg_at_k']:.1f} [")
     assert "-0.4 [-1.5, +0.7] points from unlimited, certified to be at most 1.5 below" in setting.told
@@ -289,8 +310,8 @@ def test_what_to_set_is_the_cheapest_budget_that_a_server_keeps_and_that_is_show
 @pytest.mark.parametrize("columns", [{"verdict": "undecided"}, {"saved_low": -0.01}, {"strategy": "vanilla"}])
 def test_where_nothing_is_shown_nothing_is_set(columns: dict[str, object]) -> None:
     (setting,), sentence = to_set(advice(**columns))
-    assert setting.budget is None and command(setting, "", {}) == ""
-    assert setting.reason in sentence or "strategy" in columns
+    assert setting.budget is None and command(setting, of("")) == "elastic serve --model trained"
+    assert setting.told in sentence or "strategy" in columns
     assert not sentence.startswith("Serve")
 
 
@@ -299,18 +320,41 @@ def test_a_budget_for_one_benchmark_is_not_offered_for_another() -> None:
     chosen, sentence = settings_of(found, EVERYWHERE)
     assert [each.budget is None for each in chosen] == [True, False]
     assert "48+32 for tasks like hard" in sentence
-    assert sentence.endswith("; for easy none is advised. On easy leave thinking unlimited.")
+    assert ". On easy leave thinking unlimited: " in sentence
 
 
 @pytest.mark.parametrize(
     ("needed", "decides"),
-    [(109.0, "about 109 problems would decide it, 100 were measured."), (None, "no number of problems like these")],
+    [(109, "about 109 problems would decide it, 100 were measured."), (None, "no number of problems like these")],
 )
-def test_a_refusal_names_the_nearest_budget_and_what_would_decide_it(needed: float | None, decides: str) -> None:
+def test_a_refusal_names_the_nearest_budget_and_what_would_decide_it(needed: int | None, decides: str) -> None:
     (setting,), sentence = to_set(advice(verdict="undecided", problems_needed=needed))
-    assert sentence.startswith("No token budget of trained is advised")
-    assert "On hard the nearest is 48+32, -0.4 [-1.5, +0.7] points from unlimited and 28 % cheaper" in sentence
-    assert decides in sentence and decides.rstrip(".") in setting.instead
+    nearest = "the nearest budget is 48+32: -0.4 [-1.5, +0.7] points from unlimited thinking, 28 % cheaper"
+    assert sentence.startswith(f"For trained, on hard {nearest}") and decides in sentence
+    assert (str(setting.nearest), setting.needed) == ("48+32", needed) and setting.told in sentence
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "chosen", "begun", "shown"),
+    [
+        ("miniature-easy", False, "", "elastic run sweep --preset p --set data.miniature.problems_per_benchmark=110"),
+        (
+            "words-hard",
+            False,
+            "elastic run pipeline --set sweep.samples=4",
+            "elastic run pipeline --set sweep.samples=4 --set data.words.problems_per_benchmark=110",
+        ),
+        ("math500", True, "elastic report", "elastic run sweep --preset p --set sweep.problems=110"),
+        ("aime-2024", False, "", "elastic serve --preset p --model trained"),
+    ],
+)
+def test_what_would_decide_is_a_command_where_there_are_more_problems(
+    benchmark: str, chosen: bool, begun: str, shown: str
+) -> None:
+    setting = Setting(benchmark, "trained", "2 points", nearest=Budget(48, 32), needed=109)
+    sources = of("p")
+    asked = Asked([], {}, 4, chosen)
+    assert command(setting, replace(sources, asked=asked, provenance={"command": begun})) == shown
 
 
 def test_what_a_context_cut_on_one_benchmark_is_not_said_of_another() -> None:

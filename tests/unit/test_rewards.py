@@ -11,6 +11,7 @@ from elastic_core.rewards import math as rewards_math
 from elastic_core.rewards.math.compare import MAX_LENGTH, accepts, undecided
 from elastic_core.rewards.math.normal import normal, number
 from elastic_core.rewards.truth import MathTruth
+from tests.integration.test_answer_rules import DOCUMENTED, MORE
 
 
 @pytest.fixture(autouse=True)
@@ -51,57 +52,27 @@ def test_integers_match_only_themselves(answer: int, truth: int) -> None:
     assert grade("math", rf"</think>\boxed{{{answer}}}", str(truth)).score == float(answer == truth)
 
 
-@pytest.mark.parametrize(
-    "spellings",
-    [
-        ("1000", "1,000", r"1{,}000", r"1\,000", r"1,\!000", "1 000", "1000.0", "+1000", "$1000$", r"\text{1000}"),
-        ("1000", r"1 \times 10^3", "1e3", r"10^3", r"\frac{2000}{2}", "{1000}", r"\$1000"),
-        (r"\frac{1}{2}", r"\dfrac12", r"\tfrac{1}2", r"\frac12", "1/2", "0.5", ".5", "0.50", r"\frac{2}{4}", "(0.5)"),
-        (r"1\frac{1}{2}", "1 1/2", r"1 \frac12", r"\frac{3}{2}", "1.5"),
-        (r"-\frac{1}{2}", r"\frac{-1}{2}", "-1/2", r"\frac{1}{-2}", "-.5", "−0.5"),
-        ("4.4e7", "4.4E7", r"4.4 \times 10^7", r"4.4\cdot10^{7}", "4.4*10^7", "44,000,000", r"4.4 × 10^{7}"),
-        (r"10^{-3}", "1e-3", "0.001", r"1 \times 10^{-3}"),
-        (r"\frac{1}{3}", r"0.\overline{3}", "0.(3)", r"\nicefrac13", r"\frac13=\frac26"),
-        ("x=5", "5", "x = 5", "(5)", r"5\text{ cm}", "5 cm", r"5 \mathrm{cm}", r"x=5\text{ cm}"),
-        (r"\$32,\!348", "32348", r"\$32{,}348.00", r"32348\text{ dollars}", "32,348"),
-        ("90", r"90^\circ", r"90^{\circ}", r"90\text{ degrees}", "90°", r"90 \degree"),
-        (r"50\%", "50%", "50", r"50 \text{ percent}"),
-        (r"50\%", "0.5", r"\frac{1}{2}"),
-        (r"864 \mbox{ inches}^2", r"864\text{ square inches}", r"864\text{ in}^2", "864"),
-        ("52_8", "52_{8}", r"52_{\text{eight}}", "52"),
-        ("1,-2", "-2, 1", r"\{1,-2\}", r"\{-2, 1\}", r"1 \text{ and } -2", "x=1, x=-2", "1 or -2"),
-        (r"\pm 2", "2,-2", "-2, 2", r"x = \pm 2"),
-        (r"1 \pm \sqrt{19}", r"1-\sqrt{19}, 1+\sqrt{19}"),
-        ("(1,2)", r"\left(1, 2\right)", r"(\frac{2}{2}, 2.0)", r"\big(1,2\big)"),
-        (r"\left(\frac{3}{5},\frac{8}{3}\right]", r"(0.6, \frac{8}{3}]"),
-        (r"x \in [-2,7]", "[-2,7]", r"x\in\left[-2, 7\right]"),
-        (r"\begin{pmatrix} -1/3 \\ 2 \end{pmatrix}", r"\begin{bmatrix}-\frac13\\2\end{bmatrix}"),
-        (r"\text{(C)}", "C", "(C)", r"\text{C}", r"\textbf{(C)}"),
-        (r"\text{Evelyn}", "evelyn", "Evelyn", r"\textbf{Evelyn}", r"\text{ Evelyn }"),
-        ("y = 2x + 3", "y=2x+3", "2x+3"),
-    ],
-)  # fmt: skip
-def test_spellings_of_the_same(spellings: tuple[str, ...]) -> None:
-    for spelling in spellings:
-        assert equal(spelling, spellings[0]), spelling
+@pytest.mark.parametrize("rule", DOCUMENTED)
+def test_the_documented_rules_are_decided_here_or_left_to_computer_algebra(rule: str) -> None:
+    for one in (*DOCUMENTED[rule], *MORE.get(rule, ())):
+        truth = MathTruth.decode(one.accepted)
+        assert {accepts(answer, truth, undecided) for answer in (one.accepted, *one.right)} <= {True, None}, one
+        assert {accepts(answer, truth, undecided) for answer in one.wrong} <= {False, None}, one
 
 
-@pytest.mark.parametrize(
-    ("answer", "accepted"),
-    [
-        ("1001", "1,000"), ("(1,000)", "1000"), ("11/2", r"1\frac{1}{2}"), ("0.33", r"\frac{1}{3}"),
-        ("0.3333334", r"0.3333333"), ("0.5000001", r"\frac{1}{2}"), (r"4.4 \times 10^8", "4.4e7"), ("2e-20", "3e-20"),
-        ("-5", "5"), (r"5\text{ m}", r"5\text{ cm}"), ("5 km", r"5\text{ cm}"), (r"5\text{ cm}^2", r"5\text{ cm}"),
-        (r"5\%", r"5\text{ cm}"), (r"50\%", "5"), ("52_9", "52_8"), ("42", "52_8"), ("52_8", "52"),
-        ("(2,1)", "(1,2)"), ("[1,2)", "(1,2)"), ("[1,2]", "[1,2)"), ("(1,2)", r"\{1,2\}"), ("(1,2,3)", "(1,2)"),
-        ("1,2,3", "1,2"), ("1", "1,2"), ("1,1", "1,2"), ("5", "(5,6)"), (r"\pm 2", "2"),
-        (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\begin{pmatrix}1&2\\3&5\end{pmatrix}"),
-        (r"\begin{pmatrix}1&2\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}"), ("B", r"\text{(C)}"),
-        ("odd", r"\text{even}"), ("3.14", "22/7"), ("", "46"), (" ", "46"), ("9" * 1_000_000, "46"),
-    ],
-)  # fmt: skip
-def test_different_answers(answer: str, accepted: str) -> None:
-    assert equal(answer, accepted) is False
+def test_most_of_them_are_decided_here() -> None:
+    cases = [
+        (each, one) for rules in (DOCUMENTED, MORE) for named in rules.values() for one in named for each in one[1:]
+    ]
+    verdicts = [
+        accepts(answer, MathTruth.decode(one.accepted), undecided) for answers, one in cases for answer in answers
+    ]
+    assert 2 * verdicts.count(None) < len(verdicts)
+
+
+@pytest.mark.parametrize("answer", ["", " ", "9" * 1_000_000])
+def test_nothing_and_a_flood_of_digits_are_wrong(answer: str) -> None:
+    assert equal(answer, "46") is False
 
 
 @pytest.mark.parametrize(

@@ -64,23 +64,24 @@ def test_levels_beside_the_model_are_offered(tmp_path: Path) -> None:
     assert config.levels == {name: Budget(*limits) for name, limits in BUDGETS.items()}
 
 
+def offered(*given: Any, **options: Any) -> ServeConfiguration:
+    return ServeConfiguration.load(composed(*given, **options).environment[VARIABLE])
+
+
 def test_missing_levels_and_the_older_name_of_a_thought_are_for_the_middleware(tmp_path: Path) -> None:
     model = model_with_levels(tmp_path / "model")
-    config = ServeConfiguration.load(composed(model).environment[VARIABLE])
-    assert (config.unmeasured, config.reasoning_content) == ("nearest", False)
-    started = composed(model, unmeasured="refuse", reasoning_content=True)
-    config = ServeConfiguration.load(started.environment[VARIABLE])
-    assert (config.unmeasured, config.reasoning_content) == ("refuse", True)
+    for options, expected in (({}, ("nearest", False)), ({"unmeasured": "refuse", "reasoning_content": True}, None)):
+        config = offered(model, **options)
+        assert (config.unmeasured, config.reasoning_content) == (expected or tuple(options.values()))
 
 
 def test_a_goal_under_load_has_the_measured_budgets_from_the_floor_up(tmp_path: Path) -> None:
     model = model_with_levels(tmp_path / "model")
-    assert ServeConfiguration.load(composed(model).environment[VARIABLE]).goal is None
-    goal = ServeConfiguration.load(composed(model, latency=2.0).environment[VARIABLE]).goal
+    assert offered(model).goal is None
+    goal = offered(model, latency=2.0).goal
     assert goal is not None and (goal.latency, goal.tokens_per_second) == (2.0, None)
     assert [each.think for each in goal.points] == [4, 16, 48, 160]
-    started = composed(model, tokens_per_second=500.0, floor="low")
-    goal = ServeConfiguration.load(started.environment[VARIABLE]).goal
+    goal = offered(model, tokens_per_second=500.0, floor="low").goal
     assert goal is not None and [each.think for each in goal.points] == [16, 48, 160]
 
 
@@ -107,14 +108,17 @@ def test_a_vllm_of_ones_own_is_told_what_elastic_serve_tells_its(tmp_path: Path)
 
 
 def test_without_levels_the_terminal_says_how_to_get_them(capsys: pytest.CaptureFixture[str]) -> None:
-    assert not ServeConfiguration.load(composed().environment[VARIABLE]).levels
+    assert not offered().levels
     assert "elastic plan budgets --from runs/PRESET/sweep/KEY/table --output" in capsys.readouterr().out
 
 
-def test_levels_that_cannot_be_read_stop_the_server(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("file", "text", "says"), [("budgets.json", "{}", ""), ("config.json", "{}", ".* weights ")])
+def test_levels_that_cannot_be_read_or_are_of_other_weights_stop_the_server(
+    file: str, text: str, says: str, tmp_path: Path
+) -> None:
     model = model_with_levels(tmp_path / "model")
-    (model / "budgets.json").write_text("{}")
-    with pytest.raises(UserError, match=r"budgets\.json: "):
+    (model / file).write_text(text)
+    with pytest.raises(UserError, match=rf"budgets\.json: {says}"):
         composed(model)
 
 
@@ -124,14 +128,6 @@ def test_requests_that_say_nothing_are_sampled_as_the_levels_were(tmp_path: Path
     levels.model_copy(update={"temperature": 0.3}).write(model / "budgets.json")
     sampling = json.loads(value(composed(model).arguments, "--override-generation-config"))
     assert sampling["temperature"] == 0.3 and sampling["top_p"] == presets.resolve("embedded").sweep.top_p
-
-
-def test_levels_of_other_weights_are_refused(tmp_path: Path) -> None:
-    model = model_with_levels(tmp_path / "model")
-    config = model / "config.json"
-    config.write_text(config.read_text() + "\n")
-    with pytest.raises(UserError, match=r"budgets\.json: .* weights "):
-        composed(model)
 
 
 def test_a_model_that_cannot_think_is_refused(tmp_path: Path) -> None:

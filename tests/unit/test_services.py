@@ -202,7 +202,7 @@ def test_a_deployment_that_is_written_out_takes_the_place_of_its_preset_s(tmp_pa
     file.write_text(yaml.safe_dump({"presets": {"work_pool": pool}, "deployments": [written]}))
     assert registered(file, "smoke", entrypoint) == written
     assert registered(file, "embedded", entrypoint)["work_pool"] == pool
-    assert registered(file, "e1-math-7b", entrypoint)["tags"] == ["gpu"]
+    assert registered(file, "e1-math-7b", entrypoint)["tags"] == ["gpu", "pipeline"]
     for content in ({"deployments": [written]}, {"name": "empty"}):
         file.write_text(yaml.safe_dump(content))
         with pytest.raises(UserError, match=r"prefect\.yaml"):

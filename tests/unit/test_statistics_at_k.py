@@ -1,4 +1,4 @@
-"""pass@k and maj@k: against every subset one by one, at the ends of k, and coverage by simulation."""
+"""pass@k and maj@k: against every subset one by one, and how they change with k."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from elastic_core.statistics.accuracy import avg_at_k, mean_score
-from elastic_core.statistics.at_k import maj_at_k_values, pass_at_k_values
+from elastic_core.statistics.accuracy import mean_score
+from elastic_core.statistics.at_k import Parallel, maj_at_k_values, parallel_problems, pass_at_k_values
 from elastic_core.statistics.estimates import problem_table
-from elastic_core.statistics.intervals import Estimate
-from tests.unit.test_statistics import clustered, table
+from reports.summary import cell_problems, summarize_problems
+from tests.report_tables import row, table
 
 # A problem's samples: an answer has one score, and none, when it could not be read.
 SCORES = {"a": 1.0, "b": 0.0, "c": 0.0, "d": 0.5, None: 0.0}
@@ -43,14 +43,6 @@ def beside(rows: pl.DataFrame, by: Sequence[str], values: pl.DataFrame) -> pl.Da
     return problems.join(values, on=[*by, "problem"], how="left", nulls_equal=True, maintain_order="left")
 
 
-def pass_at_k(rows: pl.DataFrame, k: int) -> Estimate:
-    return mean_score(problem_pass_at_k(rows, k), "pass_at_k")
-
-
-def maj_at_k(rows: pl.DataFrame, k: int) -> Estimate:
-    return mean_score(problem_maj_at_k(rows, k), "maj_at_k")
-
-
 def vote(answers: tuple[str | None, ...]) -> float:
     """Expected score of the majority, ties shared."""
     counts = Counter(answer for answer in answers if answer is not None)
@@ -67,13 +59,6 @@ def test_both_are_the_mean_over_every_subset(answers: list[str | None]) -> None:
         assert problem_pass_at_k(rows, k)["pass_at_k"].item() == pytest.approx(best)
         won = np.mean([vote(subset) for subset in subsets])
         assert problem_maj_at_k(rows, k)["maj_at_k"].item() == pytest.approx(won)
-
-
-@given(tables)
-def test_at_1_both_are_avg_at_k(problems: list[list[str | None]]) -> None:
-    rows = voted(problems)
-    assert pass_at_k(rows, 1).mean == pytest.approx(avg_at_k(rows).mean)
-    assert maj_at_k(rows, 1).mean == pytest.approx(avg_at_k(rows).mean)
 
 
 @given(tables)
@@ -96,59 +81,16 @@ def test_the_order_of_rows_changes_nothing(problems: list[list[str | None]], ran
         assert_frame_equal(statistic(rows[order], k), statistic(rows, k))
 
 
-@given(tables)
-def test_the_interval_holds_the_estimate_within_0_and_1_and_has_a_width(problems: list[list[str | None]]) -> None:
-    rows = voted(problems)
-    for statistic in (pass_at_k, maj_at_k):
-        estimate = statistic(rows, 1)
-        assert 0 <= estimate.low <= estimate.mean <= estimate.high <= 1
-        assert estimate.low < estimate.high
-        assert estimate == statistic(rows, 1)  # resamples are seeded
-
-
-def test_one_right_of_four_passes_half_the_pairs() -> None:
-    assert pass_at_k(table(np.array([[1, 0, 0, 0]])), 2).mean == pytest.approx(0.5)
-
-
 def test_problems_may_have_different_numbers_of_samples_and_count_the_same() -> None:
     rows = voted([["a"] * 9, ["b", "b"]])
-    assert pass_at_k(rows, 2)[:1] == maj_at_k(rows, 2)[:1] == (0.5,)
-    assert pass_at_k(rows, 2)[3:5] == (2, 11)
-
-
-def test_answers_that_could_not_be_read_do_not_vote() -> None:
-    assert maj_at_k(voted([[None, None, None, "a"]]), 4).mean == 1
-    assert maj_at_k(voted([[None, None]]), 2).mean == 0
-
-
-def test_answers_that_all_differ_leave_avg_at_k() -> None:
-    rows = voted([["a", "b", "c", "d"]])
-    assert [maj_at_k(rows, k).mean for k in (1, 2, 3, 4)] == pytest.approx([avg_at_k(rows).mean] * 4)
+    for statistic, column in ((problem_pass_at_k, "pass_at_k"), (problem_maj_at_k, "maj_at_k")):
+        assert mean_score(statistic(rows, 2), column)[:1] == (0.5,)
+        assert mean_score(statistic(rows, 2), column)[3:5] == (2, 11)
 
 
 def test_a_vote_scores_what_rows_with_its_answer_score_on_average() -> None:
     rows = pl.DataFrame({"problem": ["x"] * 3, "answer": ["a", "a", "b"], "score": [1.0, 0.0, 0.0]})
-    assert maj_at_k(rows, 3).mean == 0.5
-
-
-def test_voting_repairs_a_majority_and_ruins_a_minority() -> None:
-    rows = voted([["a"] * 5 + ["b"] * 3, ["a"] * 3 + ["b"] * 5])
-    votes = problem_maj_at_k(rows, 8)
-    assert votes["maj_at_k"].to_list() == [1.0, 0.0]
-    assert 0.5 < problem_maj_at_k(rows, 4)["maj_at_k"][0] < 1
-
-
-@pytest.mark.parametrize("score", [0.0, 1.0])
-def test_all_wrong_and_all_right_leave_room(score: float) -> None:
-    rows = table(np.full((30, 8), score)).with_columns(answer=pl.lit("7"))
-    for statistic in (pass_at_k, maj_at_k):
-        estimate = statistic(rows, 8)
-        assert estimate.mean == score
-        assert 0.05 < estimate.high - estimate.low < 0.15
-
-
-def test_one_problem_bounds_nearly_nothing() -> None:
-    assert pass_at_k(table(np.ones((1, 4))), 4)[:3] == pytest.approx((1.0, 0.0, 1.0), abs=0.01)
+    assert problem_maj_at_k(rows, 3)["maj_at_k"].item() == 0.5
 
 
 def test_groups_are_kept_apart_and_a_null_budget_is_one() -> None:
@@ -161,9 +103,69 @@ def test_groups_are_kept_apart_and_a_null_budget_is_one() -> None:
         assert set(values.rows()) == {(16, 0.0), (None, 1.0)}
 
 
-@pytest.mark.parametrize(("p", "correlation", "problems"), [(0.05, 0.3, 30), (0.3, 0.5, 30), (0.9, 0.5, 100)])
-def test_intervals_cover_the_truth(p: float, correlation: float, problems: int) -> None:
-    rng = np.random.default_rng(0)
-    truth = problem_pass_at_k(clustered(rng, p, correlation, 20_000, 8), 4)["pass_at_k"].mean()
-    estimates = [pass_at_k(clustered(rng, p, correlation, problems, 8), 4) for _ in range(100)]
-    assert np.mean([estimate.low <= truth <= estimate.high for estimate in estimates]) >= 0.92
+# Parallel thinking, against sampling every subset of the samples.
+
+
+SAMPLES = st.lists(
+    st.tuples(st.integers(1, 8), st.integers(1, 4), st.sampled_from([None, "4", "5", "6"])), min_size=4, max_size=6
+)
+
+
+def rows_of(samples: list[tuple[int, int, str | None]]) -> pl.DataFrame:
+    return table(
+        *(
+            row(sample=i, think_tokens=thought, solution_tokens=solution, answer=answer, score=float(answer == "4"))
+            for i, (thought, solution, answer) in enumerate(samples)
+        )
+    )
+
+
+def found(rows: pl.DataFrame, name: str) -> dict[str, float]:
+    return parallel_problems(rows, cell_problems(rows), [Parallel.parse(name)]).row(0, named=True)
+
+
+@given(SAMPLES, st.integers(1, 4), st.integers(1, 3))
+def test_the_shortest_of_every_subset_vote(samples: list[tuple[int, int, str | None]], n: int, m: int) -> None:
+    m = min(m, n)
+    drawn = []
+    for subset in combinations(sorted(samples, key=lambda sample: sample[0]), n):
+        voters = subset[:m]
+        votes = [sum(other[2] == mine[2] and mine[2] is not None for other in voters) for mine in voters]
+        winner = voters[votes.index(max(votes))]
+        thinking = sum(min(sample[0], voters[-1][0]) for sample in subset)
+        drawn.append((winner[2] == "4", thinking, sum(voter[1] for voter in voters)))
+    got = found(rows_of(samples), f"short_{m}_at_{n}")
+    expected = np.mean(drawn, axis=0)
+    assert np.allclose([got["score"], got["think_tokens"], got["solution_tokens"]], expected)
+    assert got["tokens"] == pytest.approx(expected[1] + expected[2])
+
+
+@given(SAMPLES)
+def test_one_thought_is_separate_budgeting(samples: list[tuple[int, int, str | None]]) -> None:
+    rows = rows_of(samples)
+    separate = cell_problems(rows).row(0, named=True)
+    for name in ("majority_1", "short_1_at_1"):
+        one = found(rows, name)
+        assert all(one[key] == pytest.approx(separate[key]) for key in ("score", "tokens", "think_budget"))
+
+
+def test_n_thoughts_are_charged_n_times_and_lie_beside_separate_budgeting() -> None:
+    rows = rows_of([(3, 1, "4"), (5, 1, "4"), (7, 2, "5"), (2, 1, None)])
+    cell = summarize_problems(parallel_problems(rows, cell_problems(rows), [Parallel.parse("majority_2")]))
+    separate = summarize_problems(cell_problems(rows))
+    assert cell["strategy"].item() == "majority_2"
+    for column in ("think_budget", "solution_budget", "tokens_mean"):
+        assert cell[column].item() == 2 * separate[column].item()
+
+
+def test_cells_with_too_few_samples_and_other_strategies_have_none() -> None:
+    rows = rows_of([(1, 1, "4")] * 4)
+    assert parallel_problems(rows, cell_problems(rows), [Parallel.parse("majority_5")]).is_empty()
+    vanilla = rows.with_columns(strategy=pl.lit("vanilla"))
+    assert parallel_problems(vanilla, cell_problems(vanilla), [Parallel.parse("majority_2")]).is_empty()
+
+
+@pytest.mark.parametrize("name", ["majority_0", "short_5_at_4", "short_6_at_8", "best_of_4"])
+def test_what_is_no_parallel_thinking_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="majority_N, or short_M_at_N"):
+        Parallel.parse(name)

@@ -16,41 +16,22 @@ from elastic_core.statistics.budgets import (
 )
 from elastic_core.statistics.estimates import by_seed
 from elastic_core.statistics.which_budget import Reason, advised_budgets, budget_advice, choose_budgets
+from tests.tables import frame
 
 
 def problems(cells: dict[int | None, tuple[float, float]], count: int = 40) -> pl.DataFrame:
     """A problem table by cells: budget → share of right problems, tokens per trajectory. None is unconstrained."""
-    rows = [
+    rows = frame(
         {
-            "model": "base",
-            "benchmark": "hard",
-            "strategy": "unconstrained" if t is None else "separate",
-            "think_budget": t,
-            "solution_budget": None if t is None else 32,
-            "problem": f"{i:03}",
-            "num_samples": 4,
-            "score": float(i < share * count),
-            "looks": [float(i < share * count)] * 3,
-            "cut": 0.0,
-            "cap": None,
-            "tokens": tokens + i % 3,
-            "input_tokens": 0,
-            "cached_tokens": 0,
-            "output_tokens": tokens + i % 3,
-            "turns": 1,
+            "model": "base", "benchmark": "hard", "strategy": "unconstrained" if t is None else "separate",
+            "think_budget": t, "solution_budget": None if t is None else 32, "problem": f"{i:03}", "num_samples": 4,
+            "score": float(i < share * count), "looks": [float(i < share * count)] * 3, "cut": 0.0,
+            "tokens": float(tokens + i % 3), "input_tokens": 0, "cached_tokens": 0, "output_tokens": tokens + i % 3,
         }
         for t, (share, tokens) in cells.items()
         for i in range(count)
-    ]
-    types = {
-        "think_budget": pl.Int32,
-        "solution_budget": pl.Int32,
-        "num_samples": pl.Int64,
-        "tokens": pl.Float64,
-        "cost": pl.Float64,
-        "cap": pl.Int64,
-    }
-    return pl.DataFrame(rows, schema_overrides=types)
+    )  # fmt: skip
+    return rows.with_columns(cap=pl.lit(None, pl.Int64), turns=pl.lit(1))
 
 
 def test_the_gain_is_per_hundred_tokens_between_neighbours() -> None:

@@ -69,7 +69,7 @@ def test_what_is_left_is_told_by_the_speed_since_the_first_unit(done: int, left:
     """Two units in four seconds, after an hour of starting."""
     from rich.progress import Progress
 
-    from tasks.records.prefect_artifacts import _left
+    from tasks.records.terminal import _left
 
     clock = iter([0.0, *(3600.0 + 2 * i for i in range(9))])
     bar = Progress(get_time=lambda: now, speed_estimate_period=300)

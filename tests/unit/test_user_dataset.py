@@ -103,31 +103,22 @@ ALL_OF_TWO = '{"answers":["2","3"],"match":"all"}'
 READ: dict[str, tuple[str, bytes, list[str]]] = {
     # Encoding
     "a byte order mark in JSONL": ("my.jsonl", BOM + lines("5", "6"), ["5", "6"]),
-    "a byte order mark in JSON": ("my.json", BOM + document("5"), ["5"]),
     "a byte order mark in CSV": ("my.csv", BOM + table("5"), ["5"]),
-    "a byte order mark in TSV": ("my.tsv", BOM + table("5", separator="\t"), ["5"]),
     # Suffix
     "TSV": ("my.tsv", table("1,234", separator="\t"), ["1,234"]),
     "NDJSON": ("my.ndjson", lines("5"), ["5"]),
     "capital letters, JSONL": ("MY.JSONL", lines("5"), ["5"]),
-    "capital letters, JSON": ("My.Json", document("5"), ["5"]),
-    "capital letters, CSV": ("MY.CSV", table("5"), ["5"]),
-    "capital letters, parquet": ("MY.PARQUET", parquet(["5"]), ["5"]),
     # Compression
     "JSONL, gzip": ("my.jsonl.gz", gzip.compress(lines("5")), ["5"]),
     "JSONL, gzip, byte order mark": ("MY.JSONL.GZ", gzip.compress(BOM + lines("5")), ["5"]),
-    "JSON, gzip": ("my.json.gz", gzip.compress(document("5")), ["5"]),
-    "CSV, gzip": ("my.csv.gz", gzip.compress(table("5")), ["5"]),
     "TSV, bzip2": ("my.tsv.bz2", bz2.compress(table("5", separator="\t")), ["5"]),
     # Container
     "an object that holds the list": ("my.json", b'{"version": 1, "data": ' + document("5") + b"}", ["5"]),
     "blank lines at first, JSONL": ("my.jsonl", b"\n\n" + lines("5"), ["5"]),
-    "a blank line at first, JSON": ("my.json", b"\n" + document("5"), ["5"]),
     "a blank line at first, CSV": ("my.csv", b"\n" + table("5"), ["5"]),
     "lines that end as on Windows": ("my.csv", table("5").replace(b"\n", b"\r\n"), ["5"]),
     # Answers
     "numbers, JSONL": ("my.jsonl", lines(5, 0.5, 12345678901234567890123), ["5", "0.5", "12345678901234567890123"]),
-    "numbers, JSON": ("my.json", document(5, 0.5, 12345678901234567890123), ["5", "0.5", "12345678901234567890123"]),
     "numbers, parquet": ("my.parquet", parquet([5, 6]), ["5", "6"]),
     "text that looks like a list": ("my.jsonl", lines("[1,2]", "true"), ["[1,2]", "true"]),
     "mathematics with quotes and angles": ("my.jsonl", lines("f'(x)", "<1,2>", "y''"), ["f'(x)", "<1,2>", "y''"]),
@@ -149,9 +140,7 @@ def test_a_file_of_any_common_kind_is_read(tmp_path: Path, runs: Path, kind: str
 REFUSED: dict[str, tuple[str, bytes, str]] = {
     # Encoding
     "Latin-1, CSV": ("my.csv", table("5").replace(b"0", b"\xe9"), "byte 0xe9 at offset 4, line 2 is not UTF-8"),
-    "Latin-1 in the header": ("my.csv", b"q,a,\xe9\n0?,5,1\n", "byte 0xe9 at offset 4, line 1 is not UTF-8"),
     "Latin-1, JSONL": ("my.jsonl", lines("5") + b'{"q": "\xe9"}', "row 2: byte 0xe9 .* is not UTF-8"),
-    "Latin-1, JSON": ("my.json", document("5").replace(b"0", b"\xe9"), "byte 0xe9 .* is not UTF-8"),
     "UTF-16": ("my.csv", table("5").decode().encode("utf-16"), "text in UTF-16; expected UTF-8"),
     "bytes in parquet": ("my.parquet", parquet([b"\xff"]), "invalid utf8; expected text in UTF-8"),
     "half of a surrogate pair": (
@@ -161,7 +150,6 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     ),
     # Suffix and container
     "text": ("my.txt", lines("5"), r"unknown format '\.txt'; expected one of \.json, "),
-    "a spreadsheet": ("my.xlsx", b"PK\x03\x04", r"unknown format '\.xlsx'"),
     "a spreadsheet called CSV": ("my.csv", b"PK\x03\x04", "spreadsheet"),
     "parquet called JSON": ("my.json", parquet(["5"]), r"is a parquet file; expected .*\.parquet"),
     "a web page": ("my.csv", HTML, "an HTML page"),
@@ -170,7 +158,6 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "columns in place of rows": ("my.json", b'{"q": {"0": "0?"}, "a": {"0": "5"}}', "found an object; expected a list"),
     "lines called JSON": ("my.json", lines("5", "6"), r"more than one document .*\.jsonl.* line 2"),
     "a document called JSONL": ("my.jsonl", document("5"), "row 1: found a list; expected an object"),
-    "nested too deeply, JSON": ("my.json", b"[" * 20_000, "nested|recursion"),
     "nested too deeply, JSONL": ("my.jsonl", b'{"a": ' + b"[" * 20_000, "row 1: .*(nested|recursion)"),
     "a row of another kind": ("my.jsonl", lines("5") + b"5\n", "row 2: found a number; expected an object"),
     "more fields than columns": ("my.csv", table("5", "6,7"), "row 2: 3 fields; expected 2"),
@@ -182,16 +169,13 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "parquet, compressed": ("my.parquet.gz", gzip.compress(parquet(["5"])), r"unknown format '\.parquet\.gz'"),
     # Emptiness
     "an empty list": ("my.json", b"[]", "holds no rows; expected at least one"),
-    "no bytes, JSONL": ("my.jsonl", b"", "holds no rows"),
     "blank lines, JSONL": ("my.jsonl", b"\n\n", "holds no rows"),
     "no bytes, CSV": ("my.csv", b"", "is empty; expected a line with the names of the columns"),
-    "columns without rows, CSV": ("my.csv", table(), "holds no rows"),
     "columns without rows, parquet": ("my.parquet", parquet([], pa.string()), "holds no rows"),
     "no question": ("my.jsonl", lines("5") + b'{"q": " ", "a": "5"}', "row 2: q: is empty"),
     "no answer": ("my.jsonl", lines("5") + b'{"q": "1?"}', "row 2: the answer is missing"),
     # Answers of another type
     "a list, JSONL": ("my.jsonl", lines("5", ["2"]), r'row 2: a: found a list \(\["2"\]\); expected text'),
-    "a list, JSON": ("my.json", document("5", ["2"]), r"row 2: a: found a list .*; expected text"),
     "a list, parquet": ("my.parquet", parquet([["2"]]), "a: a column of list<.*; expected text or numbers"),
     "a list, CSV": ("my.csv", table("5", "['2']"), r"row 2 \"\['2'\]\" \(a notation of data"),
     "an object, JSONL": (
@@ -199,7 +183,6 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
         lines({"value": "2"}),
         r'row 1: a: found an object \({"value": "2"}\); expected text',
     ),
-    "an object, JSON": ("my.json", document({"value": "2"}), "row 1: a: found an object .*; expected text"),
     "an object, parquet": (
         "my.parquet",
         parquet([{"value": "2"}]),
@@ -207,18 +190,12 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     ),
     "an object as text": ("my.jsonl", lines('{"value": "2"}'), r"line 1 .*\(a notation of data"),
     "true, JSONL": ("my.jsonl", lines("5", True), "row 2: a: found true or false .true.; expected text"),
-    "true, JSON": ("my.json", document(True), "row 1: a: found true or false"),
     "true, parquet": ("my.parquet", parquet([True]), "a: a column of bool; expected text or numbers"),
     "NaN, JSONL": ("my.jsonl", lines(5.0, float("nan")), "row 2: the answer is missing or null .as NaN is."),
-    "NaN, JSON": ("my.json", document(5.0, float("nan")), "row 2: the answer is missing or null .as NaN is."),
     "NaN, parquet": ("my.parquet", parquet([5.0, float("nan")]), "row 2: the answer is missing or null .as NaN is."),
     "NaN, CSV": ("my.csv", table("5", "nan"), "row 2 'nan' .*NaN"),
     "a control character": ("my.jsonl", lines("5\0"), r"line 1 .*notation of data"),
-    "quotes": ("my.jsonl", lines('"5"'), r"line 1 .*notation of data"),
-    "Python's bytes": ("my.csv", table("b'5'"), r"row 1 .*notation of data"),
-    "tags": ("my.jsonl", lines("<answer>5</answer>"), r"line 1 .*notation of data"),
     "a tensor": ("my.csv", table("tensor(5)"), r"row 1 .*notation of data"),
-    "a question that is a list, JSONL": ("my.jsonl", b'{"q": ["0?"], "a": "5"}', "row 1: q: found a list"),
     "a question that is a list, parquet": ("my.parquet", parquet(["5"], questions=[["0?"]]), "q: a column of list<"),
     # Encoded truths
     "a number among the answers": ("my.jsonl", lines('{"answers":[5]}'), r"line 1 .*answers are \(5,\); expected"),

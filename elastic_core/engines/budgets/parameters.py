@@ -1,4 +1,4 @@
-"""What a logits processor reads of vLLM's configuration and of a request, and which of vLLM's two runners it serves."""
+"""Settings that a logits processor reads from vLLM and from a request, and which of vLLM's two runners it serves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DROP_ONE = f'drop it, or lift the budget with "vllm_xargs": {{"{THINK}": "{UNLIM
 """What to do about a field that goes with no budget, the server's default included."""
 _MOST = 2**31 - 1
 _SMALLEST, _LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127  # Of float32, without what some processors take for 0.
-FIXED = "elastic-fixed"  # Header of a request whose budget a server under load is not to lower: true.
+FIXED = "elastic-fixed"  # Header: true keeps a server under load from lowering the request's budget.
 KEY = "elastic"  # In vLLM's `additional_config`, which every process of an engine gets.
 OLDEST, V2_FROM, UNKNOWN_FROM = (0, 24), (0, 31), (0, 34)
 """Versions of vLLM whose interfaces were read; from the second on a GPU's runner is V2."""
@@ -51,7 +51,7 @@ def budget_of(sampling: Any) -> Budget | None:
 
 def read_budget(arguments: Mapping[str, Any], default: Budget | None = None) -> Budget | None:
     """The budget of a request, completed by the default; None when neither names a limit. A ValueError names a limit
-    that is not a number of tokens, and what was expected."""
+    that is not a number of tokens, and the expected form."""
     think, solution = arguments.get(THINK), arguments.get(SOLUTION)
     if think is None and solution is None:
         return default

@@ -2,8 +2,8 @@
 
 `Progress.update` enforces t and s: think-end after t sampled tokens without one, end-of-text after s of solution.
 A token is due at a length of the output that is known beforehand, except for where the model ends its thought itself.
-So a response is updated when something may be due at the earliest. `Schedule` finds the rows of a batch to update: a
-decoding step costs what its due rows cost, however many others there are.
+So a response is updated when something may be due at the earliest. `Schedule` finds the rows of a batch to update: the
+cost of a decoding step is that of its due rows, however many others there are.
 """
 
 from __future__ import annotations
@@ -192,10 +192,10 @@ class SlotBudgets:
 
     def apply(self, logits: torch.Tensor, slots: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> None:
         """Give due rows of `logits` [rows, vocabulary] one possible token, in place. `slots` [rows] and `lengths`
-        [rows or more], tokens of prompt and response so far, are on the host. In a CUDA graph, whose batch has a fixed
-        size, vLLM pads the lengths and nothing else."""
+        [rows or more], tokens of prompt and response so far, are on the host. In a CUDA graph, where a batch has a
+        fixed size, vLLM pads the lengths and nothing else."""
         lengths = lengths[: len(slots)]
-        # Within a prefill samples are discarded, and a row grows by many tokens at once.
+        # Within a prefill samples are discarded, and a row grows by many tokens in one step.
         (rows,) = np.nonzero(lengths >= self._prefill_lengths[slots])
         decoding = slots[rows]
         self._lengths[decoding] = lengths[rows] - self._prompt_lengths[decoding]

@@ -12,7 +12,7 @@ from elastic_core.engines.budgets.processor import SlotBudgets
 
 
 class SeparateBudgets(LogitsProcessor):
-    """A logits row is a request, whose length is known on the host: speculative decoding is refused."""
+    """A logits row is a request of a length that is known on the host: speculative decoding is refused."""
 
     def __init__(self, vllm_config: Any, req_states: Any) -> None:
         lengths = (req_states.prompt_len.np, req_states.prefill_len.np)

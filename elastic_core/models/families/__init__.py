@@ -106,7 +106,7 @@ def split_thought(text: str) -> tuple[str, str]:
 
 
 def copy_own(model: Path, to: Path) -> None:
-    """Copy a model's own marks, if it has a file of them, to what was made of it."""
+    """Copy a model's file of marks, if it has one, to a model made of it."""
     if (own := model / OWN_FILE).is_file():
         shutil.copy(own, to)
 

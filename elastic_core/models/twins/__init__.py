@@ -207,7 +207,7 @@ def teach(model: Any, tokenizer: Any, markers: Markers) -> None:
 
 
 def _strength(model: Any, words: Sequence[int]) -> float:
-    """What an architecture makes of preferences, such as that of words to other tokens, which is set to be 20: some
+    """The factor that an architecture applies to preferences, such as that of words to other tokens, set to 20: some
     scale their logits, and some normalise what each layer adds, so that less of the constant is left."""
     import torch
 

@@ -81,7 +81,7 @@ class Sandbox:
         self.close()
 
     def ready(self) -> None:
-        """Wait until it has started, or SandboxFailed. No program is inside before; later failures are its own."""
+        """Wait until it has started, or SandboxFailed. No program is inside before; later failures are its."""
         try:
             answer = self._first_message(self.now() + START_SECONDS)
         except ProgramFailed as failure:

@@ -1,9 +1,10 @@
 """The system calls that programs in the sandbox may not make, as the filter that bubblewrap installs.
 
 Denied are calls that reach other processes of the sandbox; take memory that no limit counts, such as pages that a pipe
-or socket holds after the program has unmapped them; take what the kernel counts by user, which other sandboxes would
-lack; change mode, owner or times of a file; tell names of file systems or interfaces; or open much of the kernel
-without a use for programs. Denied calls fail with EPERM; calls newer than this list with ENOSYS, as on an older kernel.
+or socket holds after the program has unmapped them; take resources that the kernel counts by user, and other
+sandboxes would lack; change mode, owner or times of a file; tell names of file systems or interfaces; or open much of
+the kernel without a use for programs. Denied calls fail with EPERM; calls newer than this list with ENOSYS, as on an
+older kernel.
 
 A second filter, for the program, denies new processes; sendmsg, as descriptors on their way are counted by user; and
 prctl, which could undo the settings of the harness.

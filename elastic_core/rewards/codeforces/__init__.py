@@ -149,7 +149,7 @@ def rating(
     The k samples of a problem are attempts in their order, so this is pass@k with a price: one success among the first
     min(k, `MAX_ATTEMPTS`) is enough, failures before it cost points. Different k are not comparable.
 
-    Contests are independent where their problems are not, so the interval is over contests, of their ratings as shares
+    Contests are independent where their problems are not, so the interval counts contests, with their ratings as shares
     of the highest that any of them can give. Fewer than `MIN_CONTESTS` bound nothing.
 
     Args:

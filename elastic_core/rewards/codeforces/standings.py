@@ -70,8 +70,8 @@ class _Saved(BaseModel):
 
 
 def from_api(standings: Any, rating_changes: Any) -> Standings:
-    """The `result` of contest.standings and of contest.ratingChanges as one, for official participants whose rating it
-    changed (of a team its first member). ValueError names the missing key; NoData when none was rated."""
+    """The `result` of contest.standings and of contest.ratingChanges as one, for the official participants with a
+    rating change (of a team its first member). ValueError names the missing key; NoData when none was rated."""
     try:
         before = {change["handle"]: change["oldRating"] for change in rating_changes}
         official = [row for row in standings["rows"] if row["party"]["participantType"] == "CONTESTANT"]
@@ -93,7 +93,7 @@ def from_api(standings: Any, rating_changes: Any) -> Standings:
 
 
 def save(directory: Path, contest: int, standings: Standings | NoData) -> None:
-    """Keep the standings of a contest, or that there are none: the file appears whole or not at all."""
+    """Keep the standings of a contest, or that there are none: the file appears complete or not at all."""
     content = {"without_data": str(standings)} if isinstance(standings, NoData) else vars(standings)
     content = {"contest": contest} | content
     with replacing(directory / f"{contest}.json") as temporary:

@@ -69,7 +69,7 @@ def _spelled(text: str) -> str:
 
 
 def _respelled(text: str) -> str:
-    """One spelling; ValueError for what their program stumbles over, which it leaves as it is."""
+    """One spelling; ValueError where their program stumbles: it leaves such texts as they are."""
     for old, new in _SPELLINGS:
         text = text.replace(old, new)
     if "\\text{ " in text:  # of units

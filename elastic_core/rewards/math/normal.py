@@ -1,6 +1,6 @@
 r"""Answers as text: one spelling for what LaTeX spells in many ways, and the numbers among them, exactly.
 
-Spelling only: `\dfrac12` becomes `\frac{1}{2}`, but nothing is computed. What is spelled here is at most
+Spelling only: `\dfrac12` becomes `\frac{1}{2}`, but nothing is computed. Texts here are at most
 `compare.MAX_LENGTH` long, for which tests/unit/test_grading_time.py bounds the time.
 """
 

@@ -20,7 +20,7 @@ _MIRRORED = {"<": ">", ">": "<", "\\leq": "\\geq", "\\geq": "\\leq", "\\neq": "\
 
 
 class Group(NamedTuple):
-    """Parts in brackets, "" for a bare list and "{}" for a set; of a matrix the rows, whose parts are cells."""
+    """Parts in brackets, "" for a bare list and "{}" for a set; of a matrix the rows, each of cells."""
 
     brackets: str
     parts: tuple[str, ...]

@@ -1,7 +1,7 @@
 """Rollouts of training: verl's agent loop drives the same strategy coroutine as the sweeps do, in Ray actors.
 
 GRPO's rollouts are one answer each. Where thoughts are cut (algorithms.py) a rollout is all thoughts of a
-problem with all their answers, and leaves rows whose tokens have their advantages. Sampled tokens get mask 1, forced
+problem with all their answers, and leaves rows of tokens with their advantages. Sampled tokens get mask 1, forced
 ones mask 0 and log-probability 0. Validation runs through the same loop, one answer each.
 """
 

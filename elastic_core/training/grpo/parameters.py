@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from elastic_core.budget import Budget, TrainingBudget
 from elastic_core.errors import UserError
-from elastic_core.system.imported import imported
+from elastic_core.system.imported import declare, imported
 from elastic_core.training.algorithms import (
     CREDITS,
     Credit,
@@ -261,7 +261,7 @@ class GrpoParameters(BaseModel):
                     f'no {info.field_name} "{name}"; expected one of {", ".join(known)}, or module:function'
                 )
             try:
-                imported(name)
+                imported(declare(name))
             except UserError as error:
                 raise ValueError(str(error)) from None
         return name
@@ -356,14 +356,14 @@ class GrpoParameters(BaseModel):
 
     @property
     def credited(self) -> Credit:
-        """What a segment of a thought that is cut is rewarded for, given or by default."""
+        """Credit of a segment of a thought that is cut, given or by default."""
         default = CREDITS[self.algorithm]
         own_baseline = default.own_baseline if self.own_baseline is None else self.own_baseline
         return Credit(self.credit or default.of, own_baseline, self.divisor)
 
     @property
     def divisor(self) -> Divisor:
-        """What advantages are divided by, given or by default."""
+        """Divisor of advantages, given or by default."""
         return self.norm_adv_by_std or (CREDITS[self.algorithm].divisor if self.cuts_thoughts else "group")
 
     @property

@@ -16,7 +16,7 @@ Extra = tuple[str, dict[str, Any]]
 class StrictReplayBuffer(ReplayBuffer):  # type: ignore[misc]
     """Refuses groups with a failed rollout; verl would pad the batch and train on the rest.
 
-    With dynamic sampling (DAPO, Yu et al. 2025, 2503.14476) the problems whose rollouts all have the same reward are
+    With dynamic sampling (DAPO, Yu et al. 2025, 2503.14476) the problems with equal rewards of all rollouts are
     replaced. verl 0.9.1 asks for more whenever one is found and takes what ends first: which problems are trained on,
     and where the data goes on, would then differ from run to run. Here all rollouts of a round end, and the first
     problems of the data that teach something are taken.

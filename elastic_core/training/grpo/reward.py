@@ -110,7 +110,7 @@ def compute_score(
 ) -> dict[str, Any]:
     """verl's `reward.custom_reward_function`, for rollouts other than ours, which come with their score. It keeps verl
     from choosing one of its scorers, some of which evaluate model text. verl decoded `solution_str` without special
-    tokens: a model whose think-end is one gets no credit here. Raises GradingFailed when the grader failed."""
+    tokens: a model with a special think-end gets no credit here. Raises GradingFailed when the grader failed."""
     graded = grade(extra_info["grader"], solution_str, ground_truth)
     return {"score": graded.score, "acc": graded.score}
 
@@ -136,7 +136,7 @@ def measures(rollout: Rollout) -> dict[str, float]:
 def thought_measures(
     answers: Sequence[Sequence[Rollout]], cuts: Sequence[int], weights: Sequence[float]
 ) -> dict[str, float]:
-    """Numbers of one thought whose answers are graded by cut: the means of `measures` under the whole budget, the
+    """Numbers of one thought with answers graded by cut: the means of `measures` under the whole budget, the
     accuracy at each cut, and their weighted sum `anytime_acc`."""
     whole = [measures(rollout) for rollout in answers[-1]]
     accuracies = [float(np.mean([rollout.grade.score for rollout in of_cut])) for of_cut in answers]

@@ -28,7 +28,7 @@ class ServerEngine:
 
     def __init__(self, server: Any, base: dict[str, Any], *, seeded: bool) -> None:
         self._server, self._base, self._seeded = server, base, seeded
-        # One id per rollout keeps its requests on one replica, whose prefix cache holds the thought.
+        # One id per rollout keeps its requests on one replica, which has the thought in its prefix cache.
         self._rollout = uuid4().hex
         self.extra_fields: dict[str, Any] = {}
         self.generated = 0
@@ -66,7 +66,7 @@ class ServerEngine:
 
 class GroupedClient(LLMServerClient):  # type: ignore[misc]
     """Replaces verl's client: requests travel in groups to `servers`, Ray actors of `server_class`. A rollout's UUID
-    decides which one, without verl's load balancer: always the one whose prefix cache holds the thought."""
+    decides which one, without verl's load balancer: always the one with the thought in its prefix cache."""
 
     def __init__(self, config: Any, servers: Sequence[Any], **more: Any) -> None:
         super().__init__(config, **more)
@@ -123,7 +123,7 @@ def server_class() -> Any:
 
         async def generate(self, prompt_ids: Any, sampling_params: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
             # verl waits for the end of a request but has every token reported, each time with all before it. It takes
-            # the parameters as they are: only vLLM's own enum is understood.
+            # the parameters as they are: only vLLM's enum is understood.
             params = sampling_params | {"output_kind": RequestOutputKind.FINAL_ONLY}
             return await super().generate(prompt_ids, params, *args, **kwargs)
 

@@ -165,7 +165,7 @@ class EndUnlearned:
         self._warned = False
 
     def update(self, step: int, metrics: Mapping[str, float]) -> str | None:
-        """The warning, at the first step whose rollouts hold answers and whose solutions the budget cut; else None."""
+        """The warning, at the first step with answers in its rollouts and solutions that the budget cut; else None."""
         cut, answered = metrics["rollout/solution_cut"], metrics["rollout/answered"]
         if self._warned or cut < 0.5 or answered < 0.9:
             return None
@@ -186,7 +186,7 @@ class SamplerAgreement:
         self._disagreed = False
 
     def update(self, step: int, metrics: Mapping[str, float]) -> str | None:
-        """The warning, at the first of several steps in a row whose correlation is too low; else None."""
+        """The warning, at the first of several steps in a row with too low a correlation; else None."""
         if AGREEMENT not in metrics:
             return None
         before, self._disagreed = self._disagreed, disagrees(metrics[AGREEMENT])

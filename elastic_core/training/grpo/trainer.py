@@ -41,7 +41,7 @@ def given_advantages(
     return of_tokens, of_tokens
 
 
-# "elastic_grpo_group" and so on: of rollouts whose rewards are compared, and of rows that come with their advantages.
+# "elastic_grpo_group" and so on: of rollouts with rewards to compare, and of rows that come with their advantages.
 for each in get_args(Divisor):
     register_adv_est(f"elastic_grpo_{each}")(partial(group_advantages, divisor=each))
     register_adv_est(f"elastic_rows_{each}")(partial(given_advantages, divisor=each))
@@ -50,7 +50,7 @@ for each in get_args(Divisor):
 class ElasticTrainer(PPOTrainerSync):
     """PPOTrainerSync with checks, the rollouts' measures among the metrics of every step, and complete checkpoints."""
 
-    _uncommitted: int | None = None  # step of a saved checkpoint whose metrics are not recorded yet
+    _uncommitted: int | None = None  # step of a saved checkpoint; its metrics are not recorded yet
     _validation: checkpoints.Validation | None = None  # of the last step
     _training = False  # whether the first step of this process has begun
     _generated = 0  # tokens sampled in training rollouts, those of earlier processes included

@@ -35,7 +35,7 @@ from elastic_core.training.requirements import VERL, VLLM
 from flows import presets
 from flows.commands.checks.runner import Commands, begin, last_lines, newest
 from flows.commands.checks.shortened import OF_A_GPU, make_twins, prepare_rows, rehearsal_values, twins_of
-from flows.commands.options import changes_of, settings_options
+from flows.commands.options import settings_options
 from flows.runtime.environment import prepare, runs_directory
 from flows.runtime.settings import Settings
 from tasks.records.stage_directory import BEST, METRICS, MODEL, PAGE, TABLE
@@ -51,14 +51,14 @@ _FINISHED = re.compile(r"([\w-]+): finished in (\d+) s ")  # How FlowRun.perform
 @click.command()
 @settings_options("Preset to rehearse.")
 @click.option("--ship", is_flag=True, help="Record in flows/presets/rehearsed.json that it passed.")
-def rehearse(preset: str, overrides: tuple[str, ...], ship: bool) -> None:
+def rehearse(preset: str, overrides: dict[str, Any], ship: bool) -> None:
     """Run a whole preset on a CPU before it costs a GPU.
 
     Every model is replaced by a small twin with random weights, everything else stays. It takes minutes; the same
     command after a crash goes on.
     """
     prepare()
-    settings = presets.resolve(preset, changes_of(overrides))
+    settings = presets.resolve(preset, overrides)
     table = Table("step", "seconds", "exercised")
     for name, passed in perform(settings, lambda line: click.echo(line, err=True)).items():
         table.add_row(name, f"{passed['seconds']:.0f}", passed["exercised"])

@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +20,6 @@ import click
 
 from elastic_core.errors import UserError
 from elastic_core.rewards.code.sandbox import sandbox_problem
-from elastic_core.system.accelerators import installed_gpus
 from elastic_core.system.processes import PYTHON
 from flows import presets
 from flows.commands.doctor.machine import (
@@ -40,10 +39,9 @@ from flows.commands.doctor.machine import (
     installed_versions,
     judged,
     processor_flags,
-    require,
 )
-from flows.commands.doctor.resources import GpuDemand, check_gpus, check_services, cuda_version, gpu_demands
-from flows.commands.options import changes_of, settings_options
+from flows.commands.doctor.resources import check_services, find_gpus, gpu_demands
+from flows.commands.options import settings_options
 from flows.runtime.environment import prepare, runs_directory
 
 if TYPE_CHECKING:
@@ -52,26 +50,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @settings_options("Preset whose model, GPUs and cluster are checked.")
-def doctor(preset: str, overrides: tuple[str, ...]) -> None:
+def doctor(preset: str, overrides: dict[str, Any]) -> None:
     """Check that this machine can run the pipeline."""
     prepare()
     failed = False
-    for finding in run_checks(presets.resolve(preset, changes_of(overrides))):
+    for finding in run_checks(presets.resolve(preset, overrides)):
         click.echo(f"{finding.level:8} {finding.check:14} {finding.message}")
         failed |= finding.level == "failure"
     sys.exit(int(failed))
-
-
-def require_machine(settings: Settings, stages: Collection[str] | None = None) -> None:
-    """The checks before a flow starts, in well under a second, with the GPUs of its `stages` (None: all). Raises
-    UserError, with a sentence for each reason, when this machine cannot run it."""
-    demands = [demand for demand in gpu_demands(settings) if stages is None or demand.stage in stages]
-    require(*_check_gpus(settings, demands), *check_machine(runs_directory()))
-
-
-def _check_gpus(settings: Settings, demands: Sequence[GpuDemand]) -> list[Finding]:
-    build, cuda = installed_build(), cuda_version(installed_versions())
-    return check_gpus(build, installed_gpus(), demands, cuda, on_cluster=settings.ray.running is not None)
 
 
 def run_checks(settings: Settings) -> Iterator[Finding]:
@@ -85,7 +71,7 @@ def run_checks(settings: Settings) -> Iterator[Finding]:
         check = "flows.train:check_chat_template"
         template = sft and pool.submit(probe, check, settings.warm_start.initial, sft.chat_template)
         yield check_compiler(compiler_files(build))
-        yield from _check_gpus(settings, gpu_demands(settings))
+        yield from find_gpus(settings, gpu_demands(settings))
         yield from check_machine(runs)
         yield check_closed(runs)
         if float32 := _float32(settings):

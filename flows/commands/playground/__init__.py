@@ -29,7 +29,7 @@ import click
 from elastic_core.errors import UserError
 from elastic_core.system.network import is_loopback, reachable, require_free_port
 from elastic_core.system.processes import end_family
-from flows.commands.options import PATH, address_options, changes_of, family_option, settings_options
+from flows.commands.options import PATH, address_options, family_option, settings_options
 from flows.runtime.environment import USER, runs_directory
 from tasks.records.terminal import print_result, quiet
 
@@ -95,7 +95,7 @@ class PlaygroundParameters:
 @click.option("--concurrent", type=click.IntRange(1, 64), default=2, help="Runs at the same time.")
 def playground(
     preset: str,
-    overrides: tuple[str, ...],
+    overrides: dict[str, Any],
     password_file: Path | None,
     named: Sequence[str],
     family: str | None,
@@ -116,7 +116,7 @@ def playground(
     from flows.commands.playground.session import Session
     from flows.runtime.models import find_models
 
-    found = find_models(preset, changes_of(overrides), named, family)
+    found = find_models(preset, overrides, named, family)
     log = runs_directory() / found.settings.preset / "playground.log"
     for number in (signal.SIGINT, signal.SIGTERM):
         # A module that is being imported may swallow KeyboardInterrupt. Uvicorn, once it runs, ends open requests first

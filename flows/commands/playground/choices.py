@@ -8,14 +8,16 @@ from typing import Any
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem, read_problems
 from elastic_core.errors import UserError
-from elastic_core.miniature.problems import DATA_SOURCE, LEVELS, generate
+from elastic_core.miniature.problems import DATA_SOURCE, LEVELS, beyond_task, generate, read_chain
 from elastic_core.rewards.truth import MathTruth
 from elastic_core.serving.levels import levels_beside, no_levels
+from elastic_core.statistics.estimates import without_seed
 from elastic_core.stop_rule import ADAPTIVE
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from flows.commands.answer import TYPED
 from flows.commands.playground import PlaygroundParameters
 from flows.runtime.models import Models
+from flows.runtime.settings import TRAINED
 from flows.runtime.stages import Stages
 
 NUM_GENERATED = 100  # Problems of each level of the miniature that are shown where no benchmark is built.
@@ -29,6 +31,8 @@ _STRATEGY_LABELS = {
     "l1_max": "L1 max",
     REASONFLUX_ZERO: "thought templates (ReasonFlux-Zero)",
 }
+TYPED_SUM = "24+7-3+9=?"
+_TASK = "sums of small numbers, like 36+6-4+8=?"
 MAX_SAMPLE = 2**31 - 1
 
 
@@ -47,6 +51,29 @@ def benchmarks(run: Stages) -> dict[str, list[Problem]]:
         ]
         for level in LEVELS
     }
+
+
+def examples(problems: Mapping[str, Sequence[Problem]], models: Models) -> list[tuple[str, str]]:
+    """Three questions with their reference answers: the first ones of the benchmarks, and of the miniature a typed sum,
+    whose answer is computed."""
+    typed = [(TYPED_SUM, "")] if models.settings.data.miniature else []
+    firsts = [given[i] for i in range(3) for given in problems.values() if i < len(given) and given[i].grader == "math"]
+    return [*((each.question, shown_reference(each)) for each in firsts[: 3 - len(typed)]), *typed]
+
+
+def ability(names: Sequence[str], models: Models) -> str:
+    """What the chosen models can do, where they all are the preset's miniature; else ""."""
+    miniature = models.settings.data.miniature and all(without_seed(name)[0] in ("base", *TRAINED) for name in names)
+    return f"The miniature solves {_TASK}, and nothing else. " if miniature else ""
+
+
+def warning(question: str, names: Sequence[str], models: Models) -> str:
+    """A sentence where a question is none that the chosen models were trained for, else ""."""
+    if not (able := ability(names, models)):
+        return ""
+    chain = read_chain(question)
+    reason = "this is no such sum" if chain is None else beyond_task(chain)
+    return f"{able}Beyond its training: {reason}." if reason else ""
 
 
 def largest_budget(models: Models) -> Budget:
@@ -87,8 +114,8 @@ def read_level(effort: str, names: Sequence[str], models: Models) -> Budget:
 def read_problem(
     question: str | None, reference: str | None, taken: Problem | None, parameters: PlaygroundParameters
 ) -> Problem:
-    """The problem that was taken, if it is unchanged; else the typed one, with a reference in mathematics. Raises
-    UserError when it is empty or too long."""
+    """The problem that was taken, if it is unchanged; else the typed one, with a reference in mathematics: the given
+    one, or of a sum its computed answer. Raises UserError when it is empty or too long."""
     question = question or ""
     reference = kept_reference(question, reference, taken)
     if taken is not None and question == taken.question and reference == shown_reference(taken):
@@ -101,6 +128,8 @@ def read_problem(
     ):
         if len(text) > most:
             raise UserError(f"the {name} has {len(text):,} characters; expected at most {most:,}")
+    if not reference and (chain := read_chain(question)) is not None:
+        reference = str(chain.answer)
     truth = MathTruth((reference,)).encode() if reference else ""
     return Problem(TYPED, question, question, truth, "math")
 

@@ -19,6 +19,7 @@ _log = logging.getLogger(__name__)
 
 _TITLE = "Elastic Reasoning playground"
 _SLIDER_STEPS = 512
+_LONGEST_LABEL = 40  # Characters of a question on a button.
 _WELCOME = "Take a problem or type one, set the budget, and run: t tokens to think, s tokens for the solution."
 _DEFECT = "This run failed for a reason that is not yours; the log of the playground says which."
 
@@ -56,6 +57,9 @@ def build(session: Session) -> gr.Blocks:
                 reference = gr.Textbox(
                     first[1], label="Reference answer, if known", max_length=parameters.max_reference
                 )
+                shown_examples = choices.examples(problems, models)
+                with gr.Row():
+                    buttons = [gr.Button(_short(asked), size="sm", min_width=80) for asked, _ in shown_examples]
                 strategies = gr.Dropdown(
                     [(choices.strategy_label(name), name) for name in STRATEGY_NAMES],
                     value=list(choices.FIRST_STRATEGIES),
@@ -76,7 +80,7 @@ def build(session: Session) -> gr.Blocks:
                     run = gr.Button("Run", variant="primary", min_width=80)
                     another = gr.Button("Next sample", min_width=80)
                     stop = gr.Button("Stop", min_width=80)
-                shown = gr.HTML(message(_WELCOME))
+                shown = gr.HTML(message(choices.ability(models.first, models) + _WELCOME))
 
         budgets = [think, think_unlimited, solution, solution_unlimited]
         fields = [chosen, question, reference, taken, strategies, *budgets, sample]
@@ -95,8 +99,10 @@ def build(session: Session) -> gr.Blocks:
                     choices.read_budget(*limits),
                     choices.read_whole(sample, "the sample", 0, choices.MAX_SAMPLE),
                 )
+                warned = choices.warning(run.problem.question, run.models, models)
+                note = message(warned, "warning") if warned else ""
                 async for _ in session.follow(run):
-                    yield render(run)
+                    yield note + render(run)
             except UserError as error:
                 yield message(str(error), "error")
             except Exception:
@@ -142,6 +148,9 @@ def build(session: Session) -> gr.Blocks:
             another.click(lambda i: int(i or 0) + 1, sample, sample, **quick).then(run_it, fields, shown, **answering),
         ]
         stop.click(lambda: message("stopped"), None, shown, cancels=runs, **quick)
+        filled = [question, reference, taken, number]
+        for button, example in zip(buttons, shown_examples, strict=True):
+            button.click(lambda example=example: (*example, None, None), None, filled, **quick)
         # Another model has other levels, and another budget is none.
         moved = [think.input, solution.input, think_unlimited.input, solution_unlimited.input]
         gr.on([chosen.input, *moved], None, None, effort, js="() => null", api_visibility="private")
@@ -167,6 +176,12 @@ def build(session: Session) -> gr.Blocks:
             question.change(edit, [question, reference, taken], [reference, number], **quick)
         page.queue(max_size=parameters.waiting, default_concurrency_limit=parameters.concurrent, api_open=False)
     return page
+
+
+def _short(question: str) -> str:
+    """A question as the label of a button."""
+    line = " ".join(question.split())
+    return line if len(line) <= _LONGEST_LABEL else f"{line[:_LONGEST_LABEL]}…"
 
 
 def _slider(label: str, least: int, value: int | None, most: int | None) -> gr.Slider:

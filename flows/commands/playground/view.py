@@ -36,7 +36,7 @@ _LONGEST = 100  # Characters of a problem that are repeated above its answers.
 
 
 def message(sentence: str, kind: str = "note") -> str:
-    """A line instead of a result: "note" or "error"."""
+    """A line instead of a result, or above it: "note", "warning" or "error"."""
     role = "alert" if kind == "error" else "status"
     return f'<div class="pg-message pg-{kind}" role="{role}">{escape(sentence)}</div>'
 

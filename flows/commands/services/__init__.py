@@ -29,7 +29,7 @@ from elastic_core.errors import UserError
 from elastic_core.system.network import bypass_proxies, reachable, require_free_port
 from elastic_core.system.processes import PYTHON
 from flows import presets
-from flows.commands.options import PORT, recall
+from flows.commands.options import PORT
 from flows.commands.services.deployments import WORK_POOL, register
 from flows.commands.services.supervisor import Service, Supervisor
 from flows.runtime.environment import (
@@ -241,7 +241,7 @@ def _mlflow(parameters: ServicesParameters, held: Mapping[str, str], database: U
 def links(variables: Mapping[str, str], runs: Path) -> Iterator[tuple[str, str]]:
     """Titles and addresses of the last run's pages: MLflow's chart of accuracy over tokens, and the report. `variables`
     is the environment of MLflow's clients."""
-    if (last := recall()) is None:
+    if (last := presets.last_run()) is None:
         return
     try:
         preset = presets.resolve(*last).preset

@@ -44,17 +44,18 @@ def _of_presets() -> Iterator[dict[str, Any]]:
     for name in presets.names():
         settings, purpose = presets.resolve(name), presets.purpose(name)
         flow = "ablation" if settings.ablation else "pipeline"
-        tags = ["gpu" if gpu_demands(settings) else "cpu"]
-        variants = [(flow, purpose, tags)]
-        if flow == "pipeline" and (name.startswith("evaluate-") or tags == ["cpu"]):
-            variants.append(("sweep", f"The sweep alone: {purpose}", [*tags, "sweep"]))
-        for flow, description, tags in variants:
+        device = "gpu" if gpu_demands(settings) else "cpu"
+        variants = {"ablation" if settings.ablation else "pipeline": purpose}
+        if not settings.ablation and (name.startswith("evaluate-") or device == "cpu"):
+            variants["sweep"] = f"The sweep alone: {purpose}"
+        for flow, description in variants.items():
+            first = (name, flow) == ("embedded", "pipeline")
             yield {
                 "name": name,
-                "description": description,
+                "description": f"Begin here. {description}" if first else description,
                 "entrypoint": f"flows/{'sweep' if flow == 'sweep' else 'pipeline'}.py:{flow}",
                 "parameters": {"preset": name},
-                "tags": tags,
+                "tags": [device, flow, *(["begin-here"] if first else [])],
             }
 
 

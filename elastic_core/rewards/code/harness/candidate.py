@@ -95,7 +95,7 @@ def main() -> None:
 def _message(error: BaseException) -> str:
     try:
         return str(error)[:1000]
-    except Exception:  # an exception's own `__str__` may raise
+    except Exception:  # an exception's `__str__` may raise
         return ""
 
 

@@ -1,4 +1,4 @@
-"""Runs a test program whose calls of the solution are answered by another sandbox, through proxies.
+"""Runs a test program; another sandbox answers its calls of the solution, through proxies.
 
 The solution has the entry point where there is one, else `Solution` where the test program expects that, else all names
 that it uses and does not define. It raises when the solution is wrong: while it runs from top to bottom, or in its

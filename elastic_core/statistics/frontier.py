@@ -22,8 +22,8 @@ class Point:
 
 
 class Allocation(NamedTuple):
-    """Responses get `upper` with the chance `share`, else `lower`. `price` is what a further token a response would
-    buy, in accuracy; 0 where none would buy anything."""
+    """Responses get `upper` with the chance `share`, else `lower`. `price` is the accuracy that one more token per
+    response would buy; 0 where none would."""
 
     lower: Point
     upper: Point
@@ -40,21 +40,30 @@ class Allocation(NamedTuple):
         return self.lower.accuracy + self.share * (self.upper.accuracy - self.lower.accuracy)
 
 
+def hull(costs: Sequence[float], means: Sequence[float]) -> list[int]:
+    """Places on the upper concave hull of means over costs, from the cheapest to the most accurate."""
+    found: list[int] = []
+
+    def slope(upper: int) -> float:
+        return (means[upper] - means[found[-2]]) / (costs[upper] - costs[found[-2]])
+
+    for place in sorted(range(len(costs)), key=lambda i: (costs[i], -means[i])):
+        if found and means[place] <= means[found[-1]]:
+            continue
+        while len(found) > 1 and slope(found[-1]) <= slope(place):
+            found.pop()
+        found.append(place)
+    return found
+
+
 def frontier(points: Sequence[Point]) -> tuple[Point, ...]:
     """The vertices of the concave hull of accuracy over tokens, from the cheapest point to the most accurate: no mean
     over budgets is more accurate at as many tokens than the mean over two neighbours here."""
-    found: list[Point] = []
-    for point in sorted(points, key=lambda each: (each.tokens, -each.accuracy)):
-        if found and point.accuracy <= found[-1].accuracy:
-            continue
-        while len(found) > 1 and _slope(found[-2], found[-1]) <= _slope(found[-2], point):
-            found.pop()
-        found.append(point)
-    return tuple(found)
+    return tuple(points[i] for i in hull([each.tokens for each in points], [each.accuracy for each in points]))
 
 
 def allocate(vertices: Sequence[Point], tokens: float) -> Allocation:
-    """How at most so many tokens a response are spent best; the cheapest vertex where even that is too much."""
+    """The best use of at most `tokens` per response on average; the cheapest vertex where that is too much."""
     first, last = vertices[0], vertices[-1]
     if tokens >= last.tokens or first is last:
         return Allocation(last, last, 1.0, 0.0)
