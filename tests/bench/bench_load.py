@@ -199,7 +199,7 @@ def large(replay: Replay, levels: Mapping[str, int]) -> Iterator[tuple[str, floa
     # Twice as long as the longest response takes alone.
     latency = 2 * high.tokens_p95 * machine.steps.at(1)
     full = LARGE_REPLICAS * machine.most_running / machine.steps.at(machine.most_running) / high.tokens
-    end, goal = 40 * latency, Goal(points, latency)
+    end, goal = 10 * latency, Goal(points, latency)
     for name, burstiness in (("Poisson", 1.0), ("bursty", 0.25)):
         for load in tqdm(LOADS, desc=name, leave=False):
             times = arrivals(load * full, end, 1, burstiness)

@@ -1,7 +1,7 @@
 """The tables and the figure of docs/load.md, from docs/load.csv:
 
 python -m tests.bench.load_page --write               # put the tables into the page, and draw docs/load.png
-python -m tests.bench.load_page --simulate --write    # first simulate again, from the shipped scores; ten minutes
+python -m tests.bench.load_page --simulate --write    # first simulate again, from the shipped scores; minutes
 python -m tests.bench.load_page --take runs/bench/load.json 2026-11-27 --write    # first take what bench_load measured
 """
 
