@@ -63,7 +63,7 @@ class TemplateParameters(BaseModel):
     """What they are searched with: tfidf, or a sentence-transformers model."""
     query: Literal["fields", "joined"] = Field(
         "fields", exclude_if="fields".__eq__
-    )  # In no key, as before the setting.
+    )  # Then in no key.
     """What of a plan they are searched by: fields, as published (category for the chapter, direction for the section,
     method for the template), or joined, the three as one text for every level."""
     trust_remote_code: bool = False
