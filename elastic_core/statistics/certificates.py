@@ -79,7 +79,7 @@ class Candidate(NamedTuple):
 
     @property
     def key(self) -> tuple[object, ...]:
-        return tuple(self.side[name][0] for name in CELL)
+        return self.side.select(CELL).row(0)
 
 
 def candidates(problems: pl.DataFrame) -> list[list[Candidate]]:
