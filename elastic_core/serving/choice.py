@@ -23,15 +23,7 @@ import polars as pl
 from elastic_core.serving.levels import EFFORTS, Effort, Gain, Level
 from elastic_core.statistics.accuracy import mean_score
 from elastic_core.statistics.budgets import comparable, differences_together
-from elastic_core.statistics.certificates import (
-    MARGIN,
-    WIDEST,
-    candidates,
-    certificates,
-    num_chains,
-    problems_at_least,
-    with_looks,
-)
+from elastic_core.statistics.certificates import MARGIN, certificates, least_problems, with_looks
 from elastic_core.statistics.cost import WORK, on_frontier, p95
 from elastic_core.statistics.estimates import mean_tokens, problem_table
 from elastic_core.statistics.frontier import Point
@@ -128,7 +120,6 @@ def choose_levels(
     levels = {effort: _level(sides[cell], rows, crossed[effort], below.get(effort)) for effort, cell in chosen.items()}
     loss = rule if isinstance(rule, Reason) else Gain(**{end: round(rule[name], 6) for end, name in _LOSS.items()})
     of_high = [sides[cell] for cell in budgets if cell[2] == chosen["high"][2]]
-    share = level / max(1, num_chains(candidates(held)))
     enough = advice.filter(pl.col("saved_low") > 0)["problems_needed"].min()
     return Choice(
         levels,
@@ -139,7 +130,7 @@ def choose_levels(
         held.filter(strategy=FREE)["cap"].max(),  # type: ignore[arg-type]
         len(sides) - len(budgets),
         tuple(sorted((_point(side, rows) for side in of_high), key=lambda each: each.think)),
-        problems_at_least(min(margin, WIDEST), share, held["looks"].list.len().min()),  # type: ignore[arg-type]
+        least_problems(held, margin, level),
         None if enough is None else int(enough),  # type: ignore[arg-type,call-overload]
     )
 
