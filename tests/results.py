@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import tempfile
 import textwrap
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -23,6 +24,7 @@ from typing import Any
 
 import polars as pl
 
+from elastic_core.budget import Budget
 from elastic_core.statistics.accuracy import paired_difference
 from elastic_core.statistics.budgets import anytime_differences, falls
 from elastic_core.statistics.curves import log_law
@@ -36,9 +38,11 @@ from elastic_core.system.files import replacing
 from flows import presets
 from reports.build import Report
 from reports.claims import separate_leads
-from reports.content import ReportSources
+from reports.content import ReportFigure, ReportSources
+from reports.figures import Sheet, accuracy, model_colours, strategy_styles
 from reports.summary import over_budgets, report_rows, write_summary_json
 from tests.experiments import credit
+from tests.pictures import stamp
 
 ROOT = Path(__file__).parents[1]
 README, PAGE, EXAMPLE = ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "reports" / "example"
@@ -175,6 +179,29 @@ def words() -> dict[str, str]:
     return found | {"words_table": as_table(lines)}
 
 
+def pictures(run: Embedded, directory: Path) -> dict[Path, ReportFigure]:
+    """Draw the figures that README and docs show, from what is shipped, by the file in which each is shown."""
+
+    def sheet(name: str, cells: pl.DataFrame) -> Sheet:
+        (directory / name).mkdir()
+        return Sheet(directory / name, model_colours(cells["model"]), strategy_styles(cells["strategy"]))
+
+    found = run.found
+    cells = pl.DataFrame(json.loads(WORDS.read_text())["cells"], infer_schema_length=None)
+    of_run, nothing = sheet("embedded", found.beside), found.theirs.clear()
+    frontier = accuracy.pareto_frontier(found.priced, found.chosen, of_run, found.unit)
+    assert frontier is not None
+    return {
+        EXAMPLE / "accuracy_vs_tokens.png": accuracy.accuracy_vs_tokens(
+            found.beside, of_run, Budget(STAR, 32), found.theirs
+        ),
+        EXAMPLE / "pareto_frontier.png": frontier,
+        WORDS.with_name("accuracy_vs_tokens.png"): accuracy.accuracy_vs_tokens(
+            cells, sheet("words", cells), Budget(96, 32), nothing
+        ),
+    }
+
+
 def fill(text: str) -> str:
     """The text filled to the width of the page; headings, tables, quotations and pictures as they are."""
     done: list[str] = []
@@ -270,7 +297,9 @@ def texts(run: Embedded) -> dict[Path, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="put them into their files, cells into summary.json")
+    parser.add_argument(
+        "--write", action="store_true", help="put them into their files, cells into summary.json; draw the figures"
+    )
     parser.add_argument("--keep", type=Path, metavar="TABLE", help="take the rows from this table of the embedded run")
     arguments = parser.parse_args()
     if arguments.keep:
@@ -285,6 +314,9 @@ def main() -> None:
         write_summary_json(
             found.summary, found.anytime, ReportSources(found.rows.lazy()).ratings, EXAMPLE / "summary.json"
         )
+        with tempfile.TemporaryDirectory() as directory:
+            for shown, drawn in pictures(run, Path(directory)).items():
+                stamp(drawn.png, drawn.data, shown)
     print(*made.values(), sep="\n\n")
 
 

@@ -5,6 +5,7 @@ budgets.json in a directory called model, and the table that is of:
     python -m tests.bench.bench_load MODEL_DIRECTORY TABLE MODEL_IN_TABLE [--seconds 60] [--simulate-only]
 
 The simulated part also has a 7B-like engine in eight replicas (`LARGE`), under Poisson and bursty arrivals.
+`tests.bench.load_page` puts what was measured into docs/load.md.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -135,9 +136,10 @@ async def capacity(server: str) -> float:
     return done / (time.perf_counter() - began)
 
 
-def ways(replay: Replay, levels: Levels, goal: Goal) -> dict[str, Goal]:
+def ways(replay: Replay, levels: Mapping[str, int], goal: Goal) -> dict[str, Goal]:
+    """The goal of a server by way; `levels` are thinking budgets in tokens."""
     points = {each.think: each for each in replay.points()}
-    found = {name: Goal((points[level.think],)) for name, level in levels.levels.items()}
+    found = {name: Goal((points[think],)) for name, think in levels.items()}
     return {**found, REFUSING: found["high"], ELASTIC: goal}
 
 
@@ -188,12 +190,11 @@ def oracle(points: tuple[Point, ...], machine: Machine, latency: float, rate: fl
     return max(best)
 
 
-def large(replay: Replay, levels: Levels) -> Iterator[tuple[str, float, str, dict[str, float], float]]:
+def large(replay: Replay, levels: Mapping[str, int]) -> Iterator[tuple[str, float, str, dict[str, float], float]]:
     """Arrivals, load, way, figures and the oracle's accuracy of a 7B-like engine in replicas."""
     long = Replay(replay.think, replay.tokens * LONGER, replay.scores, replay.prompt_tokens)
     machine = machine_by_hand(*LARGE, 256)
-    top = levels.levels["high"].think or 0
-    points = tuple(each for each in long.points() if each.think <= top)
+    points = tuple(each for each in long.points() if each.think <= levels["high"])
     high = points[-1]
     # Twice as long as the longest response takes alone.
     latency = 2 * high.tokens_p95 * machine.steps.at(1)
@@ -214,6 +215,7 @@ def main(options: argparse.Namespace) -> int:
         print(f"{results.SKIPPED}give the directory of a trained miniature, its table, and its name there")
         return 0
     levels = read_levels(options.model / LEVELS)
+    thinks = {name: level.think for name, level in levels.levels.items() if level.think is not None}
     _, replay = read_replay(options.table, options.name, [])
     console, collected = Console(width=200), dict[str, Any]()
     shown = Table("load", "way", "right in time (%)", "late (%)", "p95 (s)", "answers/s", "requests", "simulated:",
@@ -226,41 +228,13 @@ def main(options: argparse.Namespace) -> int:
                 measured(options, server, levels, replay, shown, collected)
         console.print(shown)
     small = Table("arrivals", "load", "way", "right in time (%)", "late (%)", "p95 (s)", "oracle (%)")
-    for arriving, load, way, found, best in large(replay, levels):
+    for arriving, load, way, found, best in large(replay, thinks):
         collected[f"large {arriving} {load} {way}"] = {**found, "oracle_share": best}
         small.add_row(arriving, str(load), way, _share(found), f"{100 * found['late_share']:.1f}",
                       f"{found['p95_seconds']:.1f}", f"{100 * best:.1f}")  # fmt: skip
     console.print(small)
     results.write("load", collected)
-    if options.figure:
-        draw(collected, options.figure)
     return 0
-
-
-def draw(collected: dict[str, Any], file: Path) -> None:
-    """Right answers in time over load, by way."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.8), sharey=True, layout="constrained")
-    for axis, prefix, title in (
-        (axes[0], "", "miniature, a real server"),
-        (axes[1], "large Poisson ", f"as of 7B on {LARGE_REPLICAS} GPUs, simulated"),
-    ):
-        for way in (*EFFORTS, REFUSING, ELASTIC):
-            known = [load for load in LOADS if f"{prefix}{load} {way}" in collected]
-            rows = [collected[f"{prefix}{load} {way}"] for load in known]
-            right = np.array([[100 * row[f"right{part}_share"] for part in ("", "_low", "_high")] for row in rows])
-            if len(rows):
-                mean, low, high = right.T
-                width = 2.5 if way == ELASTIC else 1.2
-                axis.errorbar(known, mean, (mean - low, high - mean), label=way, linewidth=width, capsize=2)
-        known = [load for load in LOADS if f"{prefix}{load} {ELASTIC}" in collected]
-        best = [100 * collected[f"{prefix}{load} {ELASTIC}"]["oracle_share"] for load in known]
-        axis.plot(known, best, ":", color="gray", label="limit, load known")
-        axis.set(title=title, xlabel="load, in times the capacity at high")
-    axes[0].set_ylabel("right within the goal (%)")
-    axes[1].legend(fontsize=8)
-    figure.savefig(file, dpi=110)
 
 
 def measured(
@@ -276,15 +250,15 @@ def measured(
 
     machine = timed()
     full = asyncio.run(capacity(server))
-    top = levels.levels["high"].think or 0
-    goal = Goal(tuple(each for each in levels.measured if each.think <= top), latency)
+    thinks = {name: level.think for name, level in levels.levels.items() if level.think is not None}
+    goal = Goal(tuple(each for each in levels.measured if each.think <= thinks["high"]), latency)
     collected["engine"] = {"capacity_per_second": full, "steps_seconds": list(machine.steps.seconds)}
     print(f"capacity at high {full:.1f} requests a second; steps {machine.steps}", flush=True)
     most_open = int(full * latency)
     for load in options.loads:
         times = arrivals(load * full, end, 1)
         best = oracle(goal.points, machine, latency, load * full)
-        for way, aim in ways(replay, levels, goal).items():
+        for way, aim in ways(replay, thinks, goal).items():
             if options.ways and way not in options.ways:
                 continue
             limit, now = most_open if way == REFUSING else float("inf"), timed()
@@ -319,5 +293,4 @@ if __name__ == "__main__":
     parser.add_argument("--loads", type=float, nargs="+", default=LOADS)
     parser.add_argument("--ways", nargs="*")
     parser.add_argument("--simulate-only", action="store_true")
-    parser.add_argument("--figure", type=Path, help="Draw it, as docs/load.md has it.")
     sys.exit(main(parser.parse_args()))

@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests import results
+from tests.bench import load_page
+from tests.documents import DOCUMENTS
+from tests.pictures import digest, stamp_of
 
 MEASURED_ONCE = {
     "9 min 17 s": "make demo, 2026-11-23, timed",
@@ -42,6 +45,27 @@ def test_the_results_shown_are_what_the_shipped_scores_give(computed: dict[Path,
     assert {results.PAGE: results.PAGE.read_text().strip(), results.README: section} == computed, (
         "run python -m tests.results --write, and read what changed"
     )
+
+
+def test_the_pictures_shown_are_of_the_shipped_numbers(run: results.Embedded, tmp_path: Path) -> None:
+    drawn = results.pictures(run, tmp_path)
+    stale = [str(shown) for shown, figure in drawn.items() if stamp_of(shown) != digest(figure.data)]
+    assert stale == [], "run python -m tests.results --write, and look at them"
+
+
+def test_the_page_of_loads_and_its_picture_are_of_its_file_of_data() -> None:
+    assert load_page.PAGE.read_text() == load_page.page_with_tables(load_page.PAGE.read_text())
+    assert stamp_of(load_page.FIGURE) == digest(load_page.DATA), "run python -m tests.bench.load_page --write"
+
+
+def test_every_picture_that_a_document_shows_has_the_hash_of_its_numbers() -> None:
+    shown = {
+        (document.parent / name).resolve()
+        for document in DOCUMENTS
+        for name in re.findall(r"!\[[^]]*\]\(([^)]+)\)", document.read_text())
+    }
+    assert len(shown) >= 4
+    assert [file for file in shown if stamp_of(file) is None] == []
 
 
 def test_a_result_that_is_not_computed_is_one_that_is_said_to_have_been_measured_once() -> None:
