@@ -233,7 +233,7 @@ def test_a_trajectory_can_be_linked(view: Page) -> None:
     expect(filters(view).get_by_label("Benchmark")).to_have_value("hard")
     expect(filters(view).get_by_label("forced only")).to_be_checked()
     expect(view.locator("article h3")).to_contain_text(shown.splitlines()[0][:20])
-    expect(view.locator(".detail output")).to_contain_text("(2 of ")
+    expect(view.locator(".detail output")).to_contain_text("(3 of ")
 
 
 def test_an_address_of_the_page_stays_until_the_reader_is_used(view: Page, address: str) -> None:
@@ -258,13 +258,14 @@ def test_where_nothing_matches_it_says_so_and_offers_everything(view: Page) -> N
 
 def test_keys_work_after_a_filter_was_used(view: Page) -> None:
     filters(view).get_by_label("Strategy").select_option("separate")
-    view.keyboard.press("ArrowRight")
     expect(view.locator(".detail output")).to_contain_text("(2 of 3)")
+    view.keyboard.press("ArrowRight")
+    expect(view.locator(".detail output")).to_contain_text("(3 of 3)")
     filters(view).get_by_label("flips between budgets").check()
     view.keyboard.press("ArrowDown")
-    expect(view.locator("article h3")).to_contain_text("trained")
+    expect(view.locator("article h3")).to_contain_text("base")
     view.keyboard.press("ArrowLeft")
-    expect(view.locator(".detail output")).to_contain_text("(1 of 3)")
+    expect(view.locator(".detail output")).to_contain_text("(2 of 3)")
 
 
 def test_matrix_and_answer_share_a_screen(view: Page, request: pytest.FixtureRequest) -> None:
