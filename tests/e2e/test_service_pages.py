@@ -223,7 +223,7 @@ def test_prefect_shows_table_link_and_progress(browser: Browser, servers: Server
         page.screenshot(path=tmp_path / "artifacts.png")
         page.goto(f"{servers.prefect}/artifacts/key/sweep")
         page.get_by_role("link", name=re.compile("^[0-9a-f]{8}$")).first.click()
-        expect(page.get_by_text("accuracy, % [95 %]")).to_be_visible()
+        expect(page.get_by_text("accuracy (%)")).to_be_visible()
         expect(page.get_by_text("budget_forcing").first).to_be_visible()
         page.screenshot(path=tmp_path / "table.png", full_page=True)
         page.goto(f"{servers.prefect}/artifacts/key/report-embedded")
