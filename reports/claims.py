@@ -65,7 +65,7 @@ def evaluate_claims(
     expected: Expectations,
     ratings: pl.DataFrame,
 ) -> list[Claim]:
-    """Claims on what training gains, and those of the paper's text whose cells are measured, benchmark by benchmark.
+    """Claims on what training gains, and those of the paper's text with measured cells, benchmark by benchmark.
 
     Args:
         pairs: of `pairs_to_compare`.

@@ -328,7 +328,7 @@ def command(setting: Setting, sources: ReportSources) -> str:
     of = ["--preset", sources.preset] if sources.preset else []
     if setting.needed is not None and (key := _more_problems(setting.benchmark, sources)):
         flow = "pipeline" if TRAINED in sources.trainings else "sweep"
-        begun = str(sources.provenance.get("command", ""))  # With what it set, such as the number of samples.
+        begun = str(sources.provenance.get("command", ""))  # Its settings stay, such as the number of samples.
         run = begun if begun.startswith("elastic run ") else shlex.join(["elastic", "run", flow, *of])
         return f"{run} --set {key}={-(-setting.needed // 10) * 10}"
     place = sources.places.get(setting.model, setting.model)

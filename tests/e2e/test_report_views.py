@@ -227,7 +227,6 @@ def test_a_trajectory_can_be_linked(view: Page) -> None:
     filters(view).get_by_label("forced only").check()
     view.locator(".list").get_by_role("option").nth(1).click()
     expect(view.locator("article h3")).to_contain_text("hard")
-    view.keyboard.press("ArrowRight")
     shown = view.locator("article").inner_text()
     opened(view, view.url)
     expect(filters(view).get_by_label("Benchmark")).to_have_value("hard")
@@ -258,13 +257,14 @@ def test_where_nothing_matches_it_says_so_and_offers_everything(view: Page) -> N
 
 def test_keys_work_after_a_filter_was_used(view: Page) -> None:
     filters(view).get_by_label("Strategy").select_option("separate")
-    view.keyboard.press("ArrowRight")
     expect(view.locator(".detail output")).to_contain_text("(2 of 3)")
+    view.keyboard.press("ArrowRight")
+    expect(view.locator(".detail output")).to_contain_text("(3 of 3)")
     filters(view).get_by_label("flips between budgets").check()
     view.keyboard.press("ArrowDown")
-    expect(view.locator("article h3")).to_contain_text("trained")
+    expect(view.locator("article h3")).to_contain_text("base")
     view.keyboard.press("ArrowLeft")
-    expect(view.locator(".detail output")).to_contain_text("(1 of 3)")
+    expect(view.locator(".detail output")).to_contain_text("(2 of 3)")
 
 
 def test_matrix_and_answer_share_a_screen(view: Page, request: pytest.FixtureRequest) -> None:
