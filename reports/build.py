@@ -58,8 +58,9 @@ _UNREAD = "needs answers that the grader can read"
 
 def build_report(sources: ReportSources, directory: Path) -> Report:
     """Write report.md, report.html, summary.json, figures and tables to `directory`; replacing an earlier report. A
-    figure or table whose cells the trajectory table lacks is left out. UserError when rows break a rule of the table,
-    no cell has a sample of every problem, or the list of an earlier report is broken; then nothing is written."""
+    figure or table is left out where the trajectory table lacks its cells. UserError when rows break a rule of the
+    table, no cell has a sample of every problem, or the list of an earlier report is broken; nothing is written
+    then."""
     earlier = _earlier(directory)
     report = read_report(sources, directory)
     for table in report.tables:

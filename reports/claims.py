@@ -26,7 +26,7 @@ from reports.comparison import ASKED_LENGTH
 from reports.content import Claim, Expectations, Training, Verdict
 from reports.summary import BASE, SWAP
 from reports.tables.codeforces import BENCHMARK as CODEFORCES
-from reports.wording import ordered, plain, sentence, signed, with_bounds
+from reports.wording import ordered, plain, plural, sentence, signed, with_bounds
 
 SCARCE = 4096  # tokens t + s, below which an untrained model is said to fail
 LEVEL = 0.01
@@ -65,7 +65,7 @@ def evaluate_claims(
     expected: Expectations,
     ratings: pl.DataFrame,
 ) -> list[Claim]:
-    """Claims on what training gains, and those of the paper's text whose cells are measured, benchmark by benchmark.
+    """Claims on what training gains, and those of the paper's text with measured cells, benchmark by benchmark.
 
     Args:
         pairs: of `pairs_to_compare`.
@@ -357,7 +357,8 @@ def percent(estimate: Estimate) -> str:
 def counts(*estimates: Estimate) -> str:
     """The number of problems (the smallest of the estimates), and of trajectories compared in all."""
     problems = min(estimate.num_problems for estimate in estimates)
-    return f" ({problems} problems, {sum(estimate.num_trajectories for estimate in estimates)} trajectories compared)"
+    trajectories = sum(estimate.num_trajectories for estimate in estimates)
+    return f" ({plural(problems, 'problem')}, {trajectories} trajectories compared)"
 
 
 def _list(budgets: list[int]) -> str:

@@ -99,7 +99,7 @@ class Training:
     """How a model of the table was trained, as far as its training left a record.
 
     Attributes:
-        asks_length: whether prompts asked for a length, and rewards held it against them (L1).
+        asks_length: whether prompts requested a length, and rewards measured it (L1).
         base: the name, in the table, of the model that it began with; None when that is not measured.
         metrics: columns step, name, value.
         num_validation: problems that it was validated on.
@@ -149,14 +149,14 @@ class Asked:
 
 @dataclass(frozen=True)
 class ReportSources:
-    """What a report is made of.
+    """Sources of a report.
 
     Attributes:
         rows: the trajectory table, maybe half done, without problems that were not requested; its models are named
             "base" and "trained" where the two are to be compared.
         latency: seconds of the work of a response, by model, as its engine was measured.
-        manifest: what the table says that its rows were made from.
-        provenance: what the numbers come from, name → value; `documents` are longer ones, as JSON.
+        manifest: the record of the inputs of the rows.
+        provenance: origin of the numbers, name → value; `documents` are longer ones, as JSON.
         remarks: Markdown for the part of a benchmark, by its name.
         ratings: of the Codeforces cells, in schema `RATINGS`.
         preset: that the table belongs to, by which published numbers are found; "" where it is not known.
@@ -262,7 +262,7 @@ class Setting:
     Attributes:
         budget: for `elastic serve --budget`; None where none is advised, for a `reason`.
         nearest: then the budget that more problems might confirm, and about how many `needed` would decide it.
-        told: the numbers behind it in words, or what to do instead of a budget.
+        told: the numbers behind it in words, or the action that replaces a budget.
         margin: points below `unlimited` thinking, at most.
         command: what to run next; "" where there is nothing.
     """

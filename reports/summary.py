@@ -11,7 +11,7 @@ A cell is (model, benchmark, strategy, think_budget, solution_budget); a null bu
   the navigator's part of the thinking; forced_tokens_mean, which we wrote, counted in none of the others.
 - input_tokens_mean, cached_tokens_mean, output_tokens_mean, turns_mean: the work of a response, by which
   `elastic_core.statistics.cost` prices it.
-- forced_fraction: the share of trajectories whose think-end we wrote (`forced_close`).
+- forced_fraction: the share of trajectories with a think-end that we wrote (`forced_close`).
 - <name>_low, <name>_high: the 95 % interval of each of these. Null for the tokens of a single problem, which bounds
   nothing.
 

@@ -25,7 +25,7 @@ from elastic_core.sweep.sound import Whole
 from elastic_core.trajectory import CELL, ThinkFinish
 from reports.content import Asked, Claim, ReportSources, Setting, Verdict
 from reports.summary import BASE, TRAINED, Averaged, over_budgets
-from reports.wording import MAX_NAMED, listed, ordered, plain, sentence, signed, with_bounds
+from reports.wording import MAX_NAMED, listed, ordered, plain, plural, sentence, signed, with_bounds
 
 
 class Readable(NamedTuple):
@@ -168,7 +168,7 @@ def _differences(problems: pl.DataFrame, pairs: Sequence[Pair]) -> str:
         return f"Accuracy, separate budgeting, {compared}: {', '.join(ranges)}."
     (name, _, found), shown = pairs[0], []
     for benchmark, (one, budgets) in found.items():
-        counts = f"{one.num_problems} problems, {budgets} budget{'s' if budgets > 1 else ''}"
+        counts = f"{plural(one.num_problems, 'problem')}, {plural(budgets, 'budget')}"
         shown.append(f"{benchmark} {signed(one)} points ({counts})")
     return f"Accuracy, separate budgeting, {name}, paired: {', '.join(shown)}."
 
@@ -328,7 +328,7 @@ def command(setting: Setting, sources: ReportSources) -> str:
     of = ["--preset", sources.preset] if sources.preset else []
     if setting.needed is not None and (key := _more_problems(setting.benchmark, sources)):
         flow = "pipeline" if TRAINED in sources.trainings else "sweep"
-        begun = str(sources.provenance.get("command", ""))  # With what it set, such as the number of samples.
+        begun = str(sources.provenance.get("command", ""))  # Its settings stay, such as the number of samples.
         run = begun if begun.startswith("elastic run ") else shlex.join(["elastic", "run", flow, *of])
         return f"{run} --set {key}={-(-setting.needed // 10) * 10}"
     place = sources.places.get(setting.model, setting.model)

@@ -60,6 +60,11 @@ def ordered(names: Iterable[str], first: str) -> list[str]:
     return sorted(set(names), key=lambda name: (name != first, name))
 
 
+def plural(count: int | str, noun: str) -> str:
+    """ "1 problem", "2 problems", "3 to 5 problems"."""
+    return f"{count} {noun}{'' if str(count) == '1' else 's'}"
+
+
 def listed(names: Sequence[str]) -> str:
     """ "a and b"; only their number where there are more than `MAX_NAMED`."""
     return f"{len(names)} others" if len(names) > MAX_NAMED else " and ".join(names)
@@ -104,8 +109,10 @@ def signed(estimate: Estimate) -> str:
 
 def sampled(cells: pl.DataFrame) -> str:
     """ "100 problems × 8 samples", with a range where cells differ, and without samples where they are not known."""
-    problems = f"{_range(cells['num_problems'])} problems"
-    return f"{problems} × {_range(cells['num_samples'])} samples" if "num_samples" in cells.columns else problems
+    problems = plural(_range(cells["num_problems"]), "problem")
+    if "num_samples" not in cells.columns:
+        return problems
+    return f"{problems} × {plural(_range(cells['num_samples']), 'sample')}"
 
 
 def _range(counts: pl.Series) -> str:

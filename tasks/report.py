@@ -1,7 +1,7 @@
 """The report of a trajectory table: figures, tables and text. Its sources are found from the table's place,
 `runs/<preset>/sweep/<key>/table`.
 
-The table's manifest has content hashes of what its rows were made from. The problems and the trainings of the same
+The table's manifest has content hashes of the inputs of its rows. The problems and the trainings of the same
 preset are recognised by these, so that a table that was moved has fewer of them, never wrong ones.
 """
 

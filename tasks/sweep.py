@@ -17,7 +17,7 @@ from elastic_core.data.problems import Problem, read_problems
 from elastic_core.engines.endpoint import Endpoint
 from elastic_core.engines.http import HttpEngine, http_pool
 from elastic_core.engines.http_server import ServerLost
-from elastic_core.engines.latency import LATENCY_ROUNDS, Latency, Steps
+from elastic_core.engines.latency import LATENCY_ROUNDS, Latency, Steps, measure_latency
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError
 from elastic_core.statistics.budgets import anytime_accuracy
@@ -249,9 +249,9 @@ class Sweep:
         prompts = [model.prompts.ids(each, cell.strategy, cell.budget) for each in self.problems[cell.benchmark]]
         (engine,) = engines.values()
         asked = prompts[: 4 * LATENCY_ROUNDS]
-        # A server may have other users, and a price.
-        steps = None if isinstance(engine, HttpEngine) else await engine.steps(asked, self.engine.max_num_seqs)
-        return await engine.latency(asked), steps
+        if isinstance(engine, HttpEngine):  # A server may have other users, and a price.
+            return await measure_latency(engine, asked, engine.max_model_len), None
+        return await engine.speed(asked, self.engine.max_num_seqs)
 
     def note(self, model: SweepModel, result: SweepResult, timed: tuple[Latency, Steps | None] | None) -> None:
         self.results.append(result)

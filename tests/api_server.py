@@ -122,15 +122,16 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.api.is_away:
             self.close_connection = True
             return
+        if self.path.startswith("/v1/") and self._refused():
+            return
         found = self.server.api.described(self.path)
         self._answer(404 if found is None else 200, found or {"error": {"message": "not found"}})
 
     def do_POST(self) -> None:
         api = self.server.api
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if api.key is not None and self.headers.get("Authorization") != f"Bearer {api.key}":
-            said = f"no such key: {self.headers.get('Authorization')}"
-            return self._answer(401, {"error": {"message": said}})
+        if self._refused():
+            return None
         with api.under_way() as fault:
             if fault is None:
                 time.sleep(api.seconds)
@@ -143,6 +144,14 @@ class _Handler(BaseHTTPRequestHandler):
                 return None
             after = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
             return self._answer(fault.status, {"error": {"message": fault.message}}, after)
+
+    def _refused(self) -> bool:
+        """Whether the key was wrong, which is then said."""
+        given, key = self.headers.get("Authorization"), self.server.api.key
+        if key is None or given == f"Bearer {key}":
+            return False
+        self._answer(401, {"error": {"message": f"no such key: {given}"}})
+        return True
 
     def _answer(self, status: int, found: dict[str, Any], headers: dict[str, str] | None = None) -> None:
         content = json.dumps(found).encode()

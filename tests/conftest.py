@@ -30,6 +30,8 @@ TOGETHER = {
         "test_training_graders.py",
         "test_training_watchdog.py",
     },
+    "`elastic serve`": {"test_examples.py", "test_serve_rules.py", "test_serve_dialects.py", "test_serve.py"},
+    "`vllm serve`": {"test_serve_over.py", "test_serve_tools.py"},
     "verl's configurations": {"test_preset_verl.py", "test_settings_arrive.py"},
 }
 """Files that share what takes long to start, and so a process."""
@@ -38,11 +40,13 @@ LONGEST = (
     "test_sweep.py",
     "test_tour.py",
     "test_playground_page.py",
-    "test_endpoint.py",
     "test_report_views.py",
     "test_warm_start.py",
     "test_sweep_ray.py",
-    "test_serve.py",
+    "test_examples.py",
+    "test_serve_rules.py",
+    "test_serve_dialects.py",
+    "test_serve.py",  # Its last test ends the server.
     "test_grade_math.py",
     "test_service_pages.py",
     "test_services.py",

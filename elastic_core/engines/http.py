@@ -8,7 +8,7 @@ stop ids end a completion, and it has a seed. A server that ends one elsewhere, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -17,7 +17,6 @@ from elastic_core.engines.base import OnTokens, RequestFailed, empty_completion,
 from elastic_core.engines.budgets.parameters import KEY, SOLUTION, THINK
 from elastic_core.engines.endpoint import CHAT, Endpoint
 from elastic_core.engines.http_server import HttpServer, look
-from elastic_core.engines.latency import Latency, Steps, measure_latency, measure_steps
 from elastic_core.errors import UserError
 from elastic_core.models.families import split_thought
 from elastic_core.models.special_tokens import load_markers
@@ -54,14 +53,6 @@ class HttpEngine:
                 whole["token_ids"] += new
                 on_tokens(new)
         return read_completion({"choices": [whole]}, request)
-
-    async def latency(self, prompts: Sequence[Sequence[int]]) -> Latency:
-        """See `measure_latency`; includes the network. The engine must have no other request during that."""
-        return await measure_latency(self, prompts, self.max_model_len)
-
-    async def steps(self, prompts: Sequence[Sequence[int]], most: int) -> Steps:
-        """See `measure_steps`; as `latency`."""
-        return await measure_steps(self, prompts, self.max_model_len, most)
 
 
 def completion_request(model: str, request: Generate, max_tokens: int, seed: int) -> dict[str, Any]:

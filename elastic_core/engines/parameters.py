@@ -33,7 +33,11 @@ PREFILL_TOKENS = 8192
 NO_FUSED_ALL_REDUCE = {"pass_config": {"fuse_allreduce_rms": False}}
 """On Hopper vLLM compiles FlashInfer's fused all-reduce while it starts, which takes a CUDA toolkit. Without one it
 warns, and keeps the memory."""
-_CPU_ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}  # Else vLLM ignores `CPU_EXECUTOR`; it has no other effect.
+_CPU_ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # Else vLLM ignores `CPU_EXECUTOR`; it has no other effect.
+    # Threads that spin while they wait take the cores from the processes they wait for.
+    "OMP_WAIT_POLICY": "PASSIVE",
+}
 _EAGER_CPU_ENVIRONMENT = {
     # Else the first request with log-probabilities or without a seed waits until a C++ compiler made two small kernels.
     "TORCH_COMPILE_DISABLE": "1",

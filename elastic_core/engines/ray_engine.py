@@ -63,13 +63,10 @@ class RayEngine:
             raise self._lost
         return await self._requests.ask((request, seed))  # type: ignore[no-any-return]
 
-    async def latency(self, prompts: Sequence[Sequence[int]]) -> Latency:
-        """See `measure_latency`; on the actor, so that no call to it is in the figures."""
-        return Latency(*await self._actor.latency.remote([list(prompt) for prompt in prompts]))
-
-    async def steps(self, prompts: Sequence[Sequence[int]], most: int) -> Steps:
-        """See `measure_steps`; on the actor, as `latency`."""
-        return Steps(*await self._actor.steps.remote([list(prompt) for prompt in prompts], most))
+    async def speed(self, prompts: Sequence[Sequence[int]], most: int) -> tuple[Latency, Steps]:
+        """See `measure_latency` and `measure_steps`; on the actor, so that no call to it is in the figures."""
+        latency, steps = await self._actor.speed.remote([list(prompt) for prompt in prompts], most)
+        return Latency(*latency), Steps(*steps)
 
     def _submit(self, requests: list[Numbered]) -> bool:
         if self._actor is None:  # They wait for the next one.
@@ -237,13 +234,10 @@ class EngineActor:
         self._engine = VllmEngine(model, parameters, keeps_budgets=keeps_budgets)
         await self._engine.warm_up()
 
-    async def latency(self, prompts: list[list[int]]) -> Latency:
-        """See `measure_latency`. No other request may run at the same time."""
-        return await measure_latency(self._engine, prompts, self._context)
-
-    async def steps(self, prompts: list[list[int]], most: int) -> Steps:
-        """See `measure_steps`. No other request may run at the same time."""
-        return await measure_steps(self._engine, prompts, self._context, most)
+    async def speed(self, prompts: list[list[int]], most: int) -> tuple[Latency, Steps]:
+        """See `RayEngine.speed`. No other request may run at the same time."""
+        steps = await measure_steps(self._engine, prompts, self._context, most)
+        return await measure_latency(self._engine, prompts, self._context), steps
 
     async def submit(self, requests: list[Numbered]) -> None:
         self._replies.submit(requests)

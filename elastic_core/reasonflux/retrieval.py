@@ -131,9 +131,11 @@ class Retriever:
 
     def retrieve(self, query: Query, num: int = 1) -> list[Match]:
         """The best `num` templates for a query, best first; fewer where the two sections hold fewer."""
-        questions = _normalized(self._embedder.embed([query] * 3 if isinstance(query, str) else query))
+        questions = (query,) * 3 if isinstance(query, str) else query
+        texts = list(dict.fromkeys(questions))
+        vectors = dict(zip(texts, _normalized(self._embedder.embed(texts)), strict=True))
         of_chapters, of_sections, of_templates = (
-            iter(np.round(names @ question, DECIMALS).tolist())
+            iter(np.round(names @ vectors[question], DECIMALS).tolist())
             for names, question in zip(self._levels, questions, strict=True)
         )
         # By chapter its similarity, then for each of its sections: similarity, the largest of a template, templates.

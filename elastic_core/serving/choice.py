@@ -23,15 +23,7 @@ import polars as pl
 from elastic_core.serving.levels import EFFORTS, Effort, Gain, Level
 from elastic_core.statistics.accuracy import mean_score
 from elastic_core.statistics.budgets import comparable, differences_together
-from elastic_core.statistics.certificates import (
-    MARGIN,
-    WIDEST,
-    candidates,
-    certificates,
-    num_chains,
-    problems_at_least,
-    with_looks,
-)
+from elastic_core.statistics.certificates import MARGIN, certificates, least_problems, with_looks
 from elastic_core.statistics.cost import WORK, on_frontier, p95
 from elastic_core.statistics.estimates import mean_tokens, problem_table
 from elastic_core.statistics.frontier import Point
@@ -128,7 +120,6 @@ def choose_levels(
     levels = {effort: _level(sides[cell], rows, crossed[effort], below.get(effort)) for effort, cell in chosen.items()}
     loss = rule if isinstance(rule, Reason) else Gain(**{end: round(rule[name], 6) for end, name in _LOSS.items()})
     of_high = [sides[cell] for cell in budgets if cell[2] == chosen["high"][2]]
-    share = level / max(1, num_chains(candidates(held)))
     enough = advice.filter(pl.col("saved_low") > 0)["problems_needed"].min()
     return Choice(
         levels,
@@ -139,7 +130,7 @@ def choose_levels(
         held.filter(strategy=FREE)["cap"].max(),  # type: ignore[arg-type]
         len(sides) - len(budgets),
         tuple(sorted((_point(side, rows) for side in of_high), key=lambda each: each.think)),
-        problems_at_least(min(margin, WIDEST), share, held["looks"].list.len().min()),  # type: ignore[arg-type]
+        least_problems(held, margin, level),
         None if enough is None else int(enough),  # type: ignore[arg-type,call-overload]
     )
 
@@ -178,7 +169,8 @@ def _problems(rows: pl.DataFrame) -> tuple[pl.DataFrame, dict[_Cell, pl.DataFram
     whole = with_looks(problem_table(rows, ["score", "tokens", *WORK], CELL), rows)
     name = pl.concat_str("benchmark", "problem", separator="/")
     problems = whole.with_columns(asks="problem", of="benchmark", problem=name, benchmark=pl.lit(_ALL))
-    sides = {_cell(side): side for side in comparable(problems.filter(pl.col("strategy") != FREE), *_CELL)}
+    limited = comparable(problems.filter(pl.col("strategy") != FREE), *_CELL)
+    sides = {side.select(_CELL).row(0): side for side in limited}
     there = next(iter(sides.values())).select("problem")
     free = problems.filter(strategy=FREE).join(there, on="problem", how="semi")
     return pl.concat([*sides.values(), *([free] if free.height == there.height else [])]), sides
@@ -189,13 +181,10 @@ def _on_each(problems: pl.DataFrame, margin: float, level: float) -> pl.DataFram
     false as often as is allowed: it is only promised where it holds on the others as well (Berger 1982)."""
     by_benchmark = problems.with_columns(benchmark="of", problem="asks")
     found = certificates(by_benchmark, margin, level * problems["of"].n_unique(), tried=())
-    worst = found.group_by("model", *_CELL).agg(pl.col("within").max(), _all_there("problems_needed").max())
+    needed = pl.col("problems_needed")  # Null where no number would do on one of them.
+    known = pl.when(needed.null_count() == 0).then(needed)
+    worst = found.group_by("model", *_CELL).agg(pl.col("within").max(), known.max())
     return worst.with_columns(benchmark=pl.lit(_ALL))
-
-
-def _all_there(column: str) -> pl.Expr:
-    """The column, null where one of a group's values is."""
-    return pl.when(pl.col(column).null_count() == 0).then(pl.col(column))
 
 
 def _advice(problems: pl.DataFrame, margin: float, level: float) -> pl.DataFrame:
@@ -211,7 +200,7 @@ def _ruled(advice: pl.DataFrame, problems: pl.DataFrame, guess: float) -> dict[s
 
 def _chosen(problems: pl.DataFrame, rule: dict[str, Any] | Reason) -> tuple[dict[Effort, _Cell], int]:
     """What becomes levels, cheapest first, and how many budgets are on the frontier. All cells have equal problems."""
-    sides = {_cell(side): side for side in problems.filter(pl.col("strategy") != FREE).partition_by(_CELL)}
+    sides = problems.filter(pl.col("strategy") != FREE).partition_by(_CELL, as_dict=True)
     accuracy = {cell: mean_score(side).mean for cell, side in sides.items()}
     tokens = {cell: mean_tokens(side, "tokens").mean for cell, side in sides.items()}
     served = [[*cell, accuracy[cell], tokens[cell]] for cell in sides if cell[0] == SERVED]
@@ -226,10 +215,6 @@ def _chosen(problems: pl.DataFrame, rule: dict[str, Any] | Reason) -> tuple[dict
         chosen[next((cell for cell in cheaper if accuracy[cell] >= least), high)] = effort
     chosen[high] = "high"
     return {effort: cell for cell, effort in chosen.items()}, len(frontier)
-
-
-def _cell(side: pl.DataFrame) -> _Cell:
-    return side["strategy"][0], side["think_budget"][0], side["solution_budget"][0]
 
 
 def _cross_fitted(
@@ -269,14 +254,14 @@ def _responses(side: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _point(side: pl.DataFrame, rows: pl.DataFrame) -> Point:
-    _, think, _ = _cell(side)
+    _, think, _ = side.select(_CELL).row(0)
     assert think is not None, "both phases are limited"
     tokens = round(mean_tokens(side, "tokens").mean, 6)
     return Point(think, round(mean_score(side).mean, 6), tokens, p95(_responses(side, rows), "tokens").mean)
 
 
 def _level(side: pl.DataFrame, rows: pl.DataFrame, accuracy: Estimate, gain: Gain | None) -> Level:
-    strategy, think, solution = _cell(side)
+    strategy, think, solution = side.select(_CELL).row(0)
     assert solution is not None, "levels are chosen of limited budgets"
     return Level(
         think=think,

@@ -79,7 +79,7 @@ class Candidate(NamedTuple):
 
     @property
     def key(self) -> tuple[object, ...]:
-        return tuple(self.side[name][0] for name in CELL)
+        return self.side.select(CELL).row(0)
 
 
 def candidates(problems: pl.DataFrame) -> list[list[Candidate]]:
@@ -102,9 +102,9 @@ def _chain(side: pl.DataFrame) -> tuple[str, int]:
     return strategy, (think + solution) * _UNLIMITED + think
 
 
-def num_chains(found: list[list[Candidate]]) -> int:
-    """The number of chains of all models and benchmarks, which share the level."""
-    return sum(len({each.chain for each in there}) for there in found)
+def _of_each(found: list[list[Candidate]], level: float) -> float:
+    """The level of each chain: those of all models and benchmarks share it."""
+    return level / max(1, sum(len({each.chain for each in there}) for there in found))
 
 
 def certificates(
@@ -118,11 +118,17 @@ def certificates(
     would). One row per candidate.
     """
     found = candidates(problems)
-    level /= max(1, num_chains(found))
+    level = _of_each(found, level)
     margins = np.unique([*tried, min(margin, WIDEST)])
     shown = [_shown(there, margins, margin, level) for there in found]
     schema = {name: problems.schema[name] for name in CELL} | {"within": pl.Float64, "problems_needed": pl.Float64}
     return pl.concat([pl.DataFrame(schema=schema), *(pl.DataFrame(rows, schema, orient="row") for rows in shown)])
+
+
+def least_problems(problems: pl.DataFrame, margin: float, level: float) -> int:
+    """Number of problems of a benchmark, without any loss, that a certificate takes, for a table `with_looks`."""
+    looks: int = problems["looks"].list.len().min()  # type: ignore[assignment]
+    return problems_at_least(min(margin, WIDEST), _of_each(candidates(problems), level), looks)
 
 
 def _shown(there: list[Candidate], margins: np.ndarray, margin: float, level: float) -> list[tuple[object, ...]]:

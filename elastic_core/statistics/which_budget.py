@@ -150,7 +150,8 @@ _Standing = Callable[[tuple[Any, ...]], tuple[float, float]]
 
 def _standing(problems: pl.DataFrame, benchmark: str) -> _Standing:
     servable = SERVABLE | pl.col("strategy").eq(FREE), ~pl.col("model").str.contains(">")
-    cells = {_key(cell): cell for cell in comparable(problems.filter(*servable, benchmark=benchmark), *CELL)}
+    found = comparable(problems.filter(*servable, benchmark=benchmark), *CELL)
+    cells = {cell.select(CELL).row(0): cell for cell in found}
 
     @cache
     def of(key: tuple[Any, ...]) -> tuple[float, float]:
@@ -160,10 +161,6 @@ def _standing(problems: pl.DataFrame, benchmark: str) -> _Standing:
         return mean_score(cells[key]).low, max((each.mean for each in together if each.low > 0), default=0.0)
 
     return of
-
-
-def _key(cell: pl.DataFrame) -> tuple[Any, ...]:
-    return tuple(cell[name][0] for name in CELL)
 
 
 def advised_budgets(advice: pl.DataFrame, choices: Choices) -> pl.DataFrame:

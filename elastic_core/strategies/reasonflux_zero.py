@@ -61,9 +61,7 @@ class TemplateParameters(BaseModel):
     add`; or a JSON or JSONL file."""
     embedder: str = Field("tfidf", min_length=1)
     """What they are searched with: tfidf, or a sentence-transformers model."""
-    query: Literal["fields", "joined"] = Field(
-        "fields", exclude_if="fields".__eq__
-    )  # In no key, as before the setting.
+    query: Literal["fields", "joined"] = Field("fields", exclude_if="fields".__eq__)  # Then in no key.
     """What of a plan they are searched by: fields, as published (category for the chapter, direction for the section,
     method for the template), or joined, the three as one text for every level."""
     trust_remote_code: bool = False

@@ -94,8 +94,6 @@ def job_environment(config: "DictConfig") -> dict[str, str]:
             "OMP_NUM_THREADS": str(max(1, cores // processes)),
             # A small model's sampler waits for vLLM's scheduler, which one core is left to.
             SAMPLER_THREADS: str(cores if large else max(1, cores - 1)),
-            # Threads that spin while they wait take the cores from the processes they wait for.
-            "OMP_WAIT_POLICY": "PASSIVE",
             # TransferQueue asks for eight, and warns several hundred times a step that there are fewer cores.
             "TQ_NUM_THREADS": "1",
             **(KEPT_MEMORY if large else {}),

@@ -53,14 +53,8 @@ def settings_options(preset_help: str, default: str | None = "embedded") -> Call
 
 def overriding(help_text: str) -> Callable[[Command], Command]:
     """--set KEY=VALUE, again and again, passed on as `overrides`: settings to replace, by dotted key."""
-    return click.option(
-        "--set",
-        "overrides",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help=help_text,
-        callback=lambda context, option, texts: dict(map(presets.parse_override, texts)),
-    )
+    read = presets.read_overrides
+    return click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help=help_text, callback=read)
 
 
 def benchmarks_option(help_text: str) -> Callable[[Command], Command]:

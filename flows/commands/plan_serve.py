@@ -19,7 +19,7 @@ from tqdm import tqdm
 from elastic_core.engines.base import RequestFailed
 from elastic_core.engines.endpoint import EndpointParameters
 from elastic_core.engines.http import http_pool
-from elastic_core.engines.latency import Steps
+from elastic_core.engines.latency import Steps, measure_latency, measure_steps
 from elastic_core.errors import UserError
 from elastic_core.serving.load import LATE, Goal
 from elastic_core.serving.simulation import COLUMNS, Machine, Replay, arrivals, simulate
@@ -144,8 +144,9 @@ def machine_of_server(address: str, replay: Replay, most_running: int, runs: Pat
     async def timed() -> Machine:
         async with http_pool({"server": endpoint}) as (replica,):
             engine = replica["server"]
-            latency = await engine.latency(prompts)
-            return Machine(await engine.steps(prompts, most_running), latency.input, most_running)
+            latency = await measure_latency(engine, prompts, engine.max_model_len)
+            steps = await measure_steps(engine, prompts, engine.max_model_len, most_running)
+            return Machine(steps, latency.input, most_running)
 
     try:
         return asyncio.run(timed())

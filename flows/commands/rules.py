@@ -77,8 +77,8 @@ def rules(
             raise UserError(f"{directory}: {name} on {place}: {error}") from None
         shown = stop_rules(result, "cost")
         assert shown is not None, "budgets are there"
-        table = terminal_table(shown.frame.drop("benchmark", "model", *COUNTS), set(shown.signed))
-        click.echo(render(place, table, *_remarks(thoughts, result, costs, rho)))
+        lines = terminal_table(shown.frame.drop("benchmark", "model", *COUNTS), set(shown.signed))
+        click.echo(render(place, lines, *_remarks(thoughts, result, costs, rho)))
         written.append(result)
     if output is not None:
         pl.concat(written).write_csv(output)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from itertools import takewhile
 from operator import attrgetter
@@ -106,6 +106,11 @@ def parse_override(text: str) -> tuple[str, Any]:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
     except (tomllib.TOMLDecodeError, RecursionError):
         return key.strip(), value.strip()
+
+
+def read_overrides(context: object, option: object, texts: Iterable[str]) -> dict[str, Any]:
+    """Settings to replace, by dotted key: the callback of `--set`. Raises as `parse_override`."""
+    return dict(map(parse_override, texts))
 
 
 class LastRun(NamedTuple):

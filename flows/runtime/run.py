@@ -33,22 +33,9 @@ Given = ParamSpec("Given")
 
 
 class FlowRun(Stages):
-    """One invocation of a flow, and of the flows that it calls, with their stages.
+    """One invocation of a flow, and of the flows that it calls, with their stages."""
 
-    Attributes:
-        parent: id of the MLflow run that this flow's stages belong to.
-    """
-
-    def __init__(
-        self,
-        settings: Settings,
-        runs: Path,
-        parent: str | None = None,
-        given: str | None = None,
-        overrides: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(settings, runs, given, overrides)
-        self.parent = parent
+    parent: str | None = None  # Id of the MLflow run that this flow's stages belong to.
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         """What Prefect's pages show of a flow that takes this as a parameter."""
@@ -64,7 +51,7 @@ class FlowRun(Stages):
             logger.addFilter(_user_errors_as_sentences)  # Once, however often it is added.
         if settings.ray.running is None:
             prepare_process()
-        return cls(settings, environment.runs_directory(), None, preset, overrides)
+        return cls(settings, environment.runs_directory(), preset, overrides)
 
     @classmethod
     def of_deployment(cls, preset: str, overrides: Mapping[str, Any] | None) -> FlowRun:
@@ -76,7 +63,7 @@ class FlowRun(Stages):
     def with_changes(self, changes: Mapping[str, Any]) -> FlowRun:
         """The run with other settings, by dotted key. Raises UserError when they do not fit the rest."""
         settings = presets.changed(self.settings, changes)
-        return FlowRun(settings, self.runs, self.parent, self.given, {**self.overrides, **changes})
+        return FlowRun(settings, self.runs, self.given, {**self.overrides, **changes}).with_parent(self.parent)
 
     def write_settings(self) -> None:
         """Leave `settings.toml` in the preset's directory, a preset of this run's settings."""
@@ -97,7 +84,7 @@ class FlowRun(Stages):
             self.tracker.log(run_id, params=flatten(settings))
             yield self.with_parent(run_id)
 
-    def with_parent(self, parent: str) -> FlowRun:
+    def with_parent(self, parent: str | None) -> FlowRun:
         """The run with its stages in another MLflow run."""
         child = copy.copy(self)
         child.parent = parent

@@ -509,8 +509,8 @@ def mirror_of(settings: Settings) -> Path | None:
 
 
 def _contents(entry: Dataset, fetched: FetchedDataset | None) -> Any:
-    if not entry.files:
-        return str(entry.source)
+    if isinstance(entry.source, Generated):
+        return entry.source.module
     if fetched is None:
         return None
     return {file.name: file.sha256 for file in fetched.files} | ({"chosen": entry.chosen} if entry.chosen else {})

@@ -99,8 +99,8 @@ def training_ablation(
 
 
 def pareto_frontier(priced: pl.DataFrame, advised: pl.DataFrame, sheet: plot.Sheet, unit: str) -> ReportFigure | None:
-    """avg@k over the mean cost of a response in `unit` (`reports.tables.costs.priced`), a panel per benchmark; budgets
-    of `advised_budgets` whose test holds are marked. None of a single cell."""
+    """avg@k over the mean cost of a response in `unit` (`reports.tables.costs.priced`), a panel per benchmark;
+    certified budgets of `advised_budgets` are marked. None of a single cell."""
     if priced.height < 2:
         return None
     holds = advised.filter(verdict=NonInferiority.CERTIFIED)

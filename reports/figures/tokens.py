@@ -112,8 +112,7 @@ def sufficient_budgets(spent: pl.DataFrame, sheet: plot.Sheet) -> ReportFigure |
 
 
 def _by_responses(spent: pl.DataFrame) -> pl.DataFrame:
-    """A figure's data with the strategy and budget of each rung's responses; `ladder` is the strategy whose line it is
-    on."""
+    """A figure's data with the strategy and budget of each rung's responses; `ladder` is the strategy of its line."""
     free = pl.col("responses") == FREE
     return spent.with_columns(
         ladder="strategy", strategy="responses", solution_budget=pl.when(~free).then("solution_budget")

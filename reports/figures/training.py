@@ -11,6 +11,7 @@ import polars as pl
 from elastic_core.statistics.estimates import without_seed
 from reports import figures as plot
 from reports.content import ReportFigure, Training
+from reports.wording import plural
 
 SMOOTHING_STEPS = 5
 VALIDATION = re.compile(r"val-core/(.+)/acc/mean(?:@|_at_)(\d+)")
@@ -81,10 +82,8 @@ def _validated(data: pl.DataFrame, trainings: Mapping[str, Training]) -> str:
     samples = sorted({int(match[2]) for match in found})
     counts = " or ".join(map(str, problems)) or "an unknown number of"
     first = "at step 0 of the initial model" if 0 in dots["step"] else "the initial model was not validated"
-    return (
-        f" Dots: validation on {', '.join(sorted({match[1] for match in found}))}, {counts} problems × "
-        f"{' or '.join(map(str, samples))} samples; {first}; no intervals."
-    )
+    sizes = f"{plural(counts, 'problem')} × {plural(' or '.join(map(str, samples)), 'sample')}"
+    return f" Dots: validation on {', '.join(sorted({match[1] for match in found}))}, {sizes}; {first}; no intervals."
 
 
 def _smooth(points: pl.DataFrame, window: int) -> pl.DataFrame:

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
 MAX_LINES = 40  # A longer table is left to its CSV file.
 
-_STYLES = ("base.css", "brief.css", "chart.css", "tables.css", "figures.css", "reader.css", "detail.css")
+_STYLES = (
+    "base.css", "brief.css", "chart.css", "tables.css", "figures.css", "reader.css", "detail.css", "print.css",
+)  # fmt: skip
 _SCRIPTS = (
     "elements.js", "tables.js", "chart.js", "payload.js", "trajectories.js", "search.js", "text.js", "list.js",
     "detail.js", "address.js", "map.js", "reader.js", "start.js",

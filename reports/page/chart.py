@@ -29,10 +29,15 @@ DRAWING = {"width": WIDTH, "height": HEIGHT, "left": _LEFT, "right": _RIGHT, "bo
 
 
 class Panel(NamedTuple):
-    """The chart of one benchmark, in the panel's units: `lines`, those in the background first, with model, strategy,
-    path and faint; `points`, cells from left to right, with x, y, the ends `low` and `high` of the interval, their
-    numbers in words (`told`), the address of the cell in the reader, and `advised`, the budget where it is advised; the
-    path of the frontier; ticks across and up, as place and label."""
+    """The chart of one benchmark, in the panel's units.
+
+    Attributes:
+        lines: model, strategy, path and faint, those in the background first.
+        points: cells from left to right, with x, y, the ends `low` and `high` of the interval, the numbers in words,
+            the address in the reader, and the budget where it is advised.
+        frontier: its path.
+        across, up: ticks, as place and label.
+    """
 
     benchmark: str
     sampled: str

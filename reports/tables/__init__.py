@@ -1,6 +1,6 @@
 """The tables of a report. Shares are in percent, differences in points, lengths in tokens per trajectory.
 
-Their frames come from the cells, `summary`, and from `elastic_core.statistics`: `differences` from
+Their frames are made from the cells, `summary`, and from `elastic_core.statistics`: `differences` from
 `paired_differences`, `gains` from `marginal_accuracy`, `budgets` from `budget_advice`, `spent` from `thinking_spent`,
 `costs` from `cell_costs`.
 """

@@ -63,7 +63,7 @@ def rated(ratings: pl.DataFrame, summary: pl.DataFrame) -> ReportTable | None:
 
 
 def remark(rows: pl.DataFrame, found: Rated | None) -> str:
-    """What the benchmark's part of the report says of its tests, and of the contests that ratings could not use.
+    """Remark on the benchmark's tests, and on the contests that ratings could not use.
     `found` is None where the number of users at each rating is not known."""
     contests = {split_id(problem)[0] for problem in rows.filter(benchmark=BENCHMARK)["problem"].unique()}
     known = [each for each in (found or {}).values() if each]

@@ -33,8 +33,8 @@ from reports.wording import budget_text, captioned, plain, sampled
 
 def model_comparison(summary: pl.DataFrame, ratings: pl.DataFrame, published: pl.DataFrame) -> ReportTable | None:
     """Models and budgets down, benchmarks across, under separate budgeting and without a budget (Table 1), from cells,
-    ratings of the Codeforces cells (`RATINGS`) and `PUBLISHED` numbers. None without such cells. Pairs of models have a
-    table of their own."""
+    ratings of the Codeforces cells (`RATINGS`) and `PUBLISHED` numbers. None without such cells. Pairs of models have
+    another table."""
     single = ~pl.col("model").str.contains(SWAP, literal=True)
     cells = summary.filter(single, pl.col("strategy").is_in([SERVED, FREE]))
     if cells.is_empty():
@@ -131,8 +131,8 @@ def trainings_side_by_side(
 
 
 def variance(rows: pl.DataFrame, base: str) -> ReportTable | None:
-    """The parts of the interval of each model's gain over `base`, under separate budgeting; of its accuracy where there
-    is no such model. None without cells that have such parts."""
+    """The parts of the interval of each model's gain over `base`, under separate budgeting; of its accuracy without
+    such a model. None without cells that have such parts."""
     cells = rows.filter(pl.col("think_budget").is_not_null(), strategy=SERVED)
     of_base = cells.filter(model=base)
     name, place = "accuracy (%)" if of_base.is_empty() else f"gain over {base}", ["benchmark", "model"]

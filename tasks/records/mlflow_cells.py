@@ -20,7 +20,8 @@ from elastic_core.training import model_card
 from elastic_core.trajectory import CELL
 from reports.figures import hex_colours
 from reports.summary import anytime_metrics
-from reports.wording import plain, with_bounds
+from reports.tables.comparisons import every_cell
+from reports.wording import plain
 from tasks.records.mlflow_tracker import Point, Result, Tracker, chart, run_name
 from tasks.records.stage_directory import Stage
 
@@ -76,7 +77,9 @@ def record_cells(
     tracker.log_table(run_id, "cells.json", cells)
     for noted in filter(None, (run_id, parent)):
         tracker.describe(noted, _NOTE, _charts(tracker, curves, cells))
-    create_table_artifact([_line(cell) for cell in cells], key="sweep", description=f"Every cell of {stage.label}")
+    table = every_cell(summary)
+    lines = [dict(zip(table.header, (place.text for place in line), strict=True)) for line in table.lines]
+    create_table_artifact(lines, key="sweep", description=f"Every cell of {stage.label}")
     tracker.link(run_id, "sweep-mlflow")
 
 
@@ -131,19 +134,6 @@ def _charts(tracker: Tracker, curves: Sequence[str], cells: Sequence[Mapping[str
         f"[{benchmark}, {plain(strategy)}]({chart(tracker.experiment_id, curves, metric)})"
         for (_, strategy, benchmark), metric in sorted(limited.items())
     ]
-
-
-def _line(cell: dict[str, Any]) -> dict[str, Any]:
-    """A cell as people read it."""
-    return {
-        **{name: cell[name] for name in ("benchmark", "model", "strategy")},
-        "budget": str(Budget(cell["think_budget"], cell["solution_budget"])),
-        "accuracy, % [95 %]": with_bounds(cell["avg_at_k"], cell["ci_low"], cell["ci_high"]),
-        "thinking tokens": f"{cell['think_tokens_mean']:.1f}",
-        "solution tokens": f"{cell['solution_tokens_mean']:.1f}",
-        "cut by us, %": f"{100 * cell['forced_fraction']:.0f}",
-        "problems × samples": f"{cell['num_problems']} × {cell['num_samples']}",
-    }
 
 
 def _shown(value: object) -> str:

@@ -1,4 +1,5 @@
-"""The examples of a reward and of a data set, run as their READMEs say: to a trained model, and to a parquet."""
+"""The examples of a reward, a data set and a strategy, run as their READMEs say: to a trained model, to a parquet, and
+to a report."""
 
 import re
 import shlex
@@ -13,7 +14,7 @@ from tests.elastic_command import ELASTIC, environment
 
 
 @pytest.mark.slow  # The settings' own checks are unit tests.
-@pytest.mark.parametrize("example", ["reward", "dataset"])
+@pytest.mark.parametrize("example", ["reward", "dataset", "strategy"])
 def test_an_example_runs_as_its_readme_says(example: str, tmp_path: Path) -> None:
     directory, runs = REPOSITORY / "examples" / example, tmp_path / "runs"
     for command in re.findall(r"^    elastic (.+)$", (directory / "README.md").read_text(), re.MULTILINE):
@@ -30,6 +31,9 @@ def test_an_example_runs_as_its_readme_says(example: str, tmp_path: Path) -> Non
         (config,) = runs.glob("smoke/train/*/verl.yaml")
         assert "reward: mine:brief" in config.read_text() and "adv_estimator: mine:centred" in config.read_text()
         assert list(config.parent.glob("model/*.safetensors"))
+    elif example == "strategy":
+        report = (runs / "smoke/report/report.md").read_text()
+        assert "mine:no thinking" in report.lower()
     else:
         (file,) = runs.glob("smoke/data/*/capitals.parquet")
         rows = pl.read_parquet(file)

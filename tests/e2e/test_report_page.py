@@ -111,6 +111,7 @@ def test_arrow_keys_step_through_budgets_and_the_cut_moves(reader: Page) -> None
     filters(reader).get_by_role("combobox", name="Strategy").select_option("separate")
     expect(lines(reader)).to_have_count(12)
     lines(reader).first.click()
+    reader.keyboard.press("ArrowLeft")
     expect(pane(reader, "Thought")).to_contain_text("cut after 4 tokens")
     expect(pane(reader, "Thought").locator(".written").first).to_have_text(" ".join(THOUGHT.split(" ")[:4]))
     expect(pane(reader, "Thought").locator(".insertion")).to_have_text("end, 1 token")
@@ -145,7 +146,7 @@ def test_what_budget_forcing_wrote_is_marked_in_both_phases(reader: Page) -> Non
     filters(reader).get_by_role("combobox", name="Strategy").select_option("budget_forcing")
     expect(pane(reader, "Thought").locator(".insertion")).to_have_text("end")
     expect(pane(reader, "Solution").locator(".insertion")).to_have_text("⏎\nFinal Answer:")
-    expect(pane(reader, "Solution").locator(".written")).to_have_text("It is 5")
+    expect(pane(reader, "Solution").locator(".written")).to_have_text("It is 4")
 
 
 @pytest.mark.parametrize(

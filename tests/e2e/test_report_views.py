@@ -26,6 +26,12 @@ SCREENS = {
     "phone": {"viewport": {"width": 390, "height": 844}},
     "dark": {"viewport": {"width": 1440, "height": 900}, "color_scheme": "dark"},
 }
+DARK = pytest.param("dark", marks=pytest.mark.slow)
+WIDE, PHONE, EVERY = (
+    pytest.mark.parametrize("screen", given, indirect=True, scope="module")
+    for given in (["desk", DARK], ["phone"], ["desk", "phone", DARK])
+)
+"""Where a test says so; the others are at the desk by day, and by night on every screen."""
 
 
 @pytest.fixture(scope="module")
@@ -56,13 +62,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     return (directory / "report.html").as_uri()
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(given, marks=pytest.mark.slow if name == "dark" else ()) for name, given in SCREENS.items()],
-    ids=SCREENS,
-)
+@pytest.fixture(scope="module", params=["desk", pytest.param("phone", marks=pytest.mark.slow), DARK])
 def screen(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
-    with watched(browser, **request.param) as page:
+    with watched(browser, **SCREENS[request.param]) as page:
         yield page
 
 
@@ -82,6 +84,7 @@ def filters(page: Page) -> Locator:
     return page.get_by_role("search", name="Which trajectories to list")
 
 
+@EVERY
 def test_the_first_screen_is_what_was_found_the_figure_and_what_to_run(
     view: Page, request: pytest.FixtureRequest
 ) -> None:
@@ -105,9 +108,8 @@ def test_the_choices_stand_below_and_margins_without_a_budget_are_one_line(view:
         expect(right.locator("tbody")).to_contain_text("None. Nearest: ")
 
 
-def test_on_a_phone_no_table_is_cut_and_nothing_scrolls_sideways(view: Page, request: pytest.FixtureRequest) -> None:
-    if "phone" not in request.node.callspec.id:
-        pytest.skip("wide tables are for wide screens")
+@PHONE
+def test_on_a_phone_no_table_is_cut_and_nothing_scrolls_sideways(view: Page) -> None:
     view.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
     tables = view.locator("table")
     assert tables.count() == view.locator("table:visible").count() > 15
@@ -125,11 +127,8 @@ def test_on_a_phone_no_table_is_cut_and_nothing_scrolls_sideways(view: Page, req
     assert view.evaluate("document.documentElement.scrollWidth") == 390
 
 
-def test_on_a_phone_each_line_of_a_table_names_its_columns_and_they_still_sort(
-    view: Page, request: pytest.FixtureRequest
-) -> None:
-    if "phone" not in request.node.callspec.id:
-        pytest.skip("elsewhere the names stand on top")
+@PHONE
+def test_on_a_phone_each_line_of_a_table_names_its_columns_and_they_still_sort(view: Page) -> None:
     place = view.locator("details", has=view.get_by_role("heading", name="What a response costs"))
     place.locator("summary").click()
     line = place.locator("tbody tr").first
@@ -227,7 +226,6 @@ def test_a_trajectory_can_be_linked(view: Page) -> None:
     filters(view).get_by_label("forced only").check()
     view.locator(".list").get_by_role("option").nth(1).click()
     expect(view.locator("article h3")).to_contain_text("hard")
-    view.keyboard.press("ArrowRight")
     shown = view.locator("article").inner_text()
     opened(view, view.url)
     expect(filters(view).get_by_label("Benchmark")).to_have_value("hard")
@@ -258,18 +256,18 @@ def test_where_nothing_matches_it_says_so_and_offers_everything(view: Page) -> N
 
 def test_keys_work_after_a_filter_was_used(view: Page) -> None:
     filters(view).get_by_label("Strategy").select_option("separate")
-    view.keyboard.press("ArrowRight")
     expect(view.locator(".detail output")).to_contain_text("(2 of 3)")
+    view.keyboard.press("ArrowRight")
+    expect(view.locator(".detail output")).to_contain_text("(3 of 3)")
     filters(view).get_by_label("flips between budgets").check()
     view.keyboard.press("ArrowDown")
-    expect(view.locator("article h3")).to_contain_text("trained")
+    expect(view.locator("article h3")).to_contain_text("base")
     view.keyboard.press("ArrowLeft")
-    expect(view.locator(".detail output")).to_contain_text("(1 of 3)")
+    expect(view.locator(".detail output")).to_contain_text("(2 of 3)")
 
 
-def test_matrix_and_answer_share_a_screen(view: Page, request: pytest.FixtureRequest) -> None:
-    if "phone" in request.node.callspec.id:
-        pytest.skip("a phone scrolls")
+@WIDE
+def test_matrix_and_answer_share_a_screen(view: Page) -> None:
     view.locator(".reader").scroll_into_view_if_needed()
     view.evaluate("document.querySelector('.reader').scrollIntoView()")
     for part in (".detail .grid table", ".facts", ".panes"):
@@ -307,9 +305,8 @@ def test_the_reader_opens_at_the_advised_budget_of_a_problem_that_flips(view: Pa
     expect(first).to_contain_text("budget forcing")  # A larger budget loses the right answer.
 
 
-def test_paper_has_every_column_and_no_control(view: Page, request: pytest.FixtureRequest) -> None:
-    if "desk" not in request.node.callspec.id:
-        pytest.skip("paper is the same from every screen")
+@WIDE
+def test_paper_has_every_column_and_no_control(view: Page) -> None:
     view.emulate_media(media="print")
     view.set_viewport_size({"width": 1030, "height": 728})  # A4, landscape, within its margins.
     view.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -322,12 +319,14 @@ def test_paper_has_every_column_and_no_control(view: Page, request: pytest.Fixtu
     view.set_viewport_size({"width": 1440, "height": 900})
 
 
+@PHONE
 def test_a_phone_folds_its_tables(view: Page) -> None:
     assert view.locator("#tables details[open]").count() == 0
     height = view.evaluate("document.documentElement.scrollHeight / innerHeight")
     assert height < 40
 
 
+@EVERY
 def test_axe_finds_nothing(view: Page) -> None:
     found = Axe().run(view)
     assert found.violations_count == 0, found.generate_report()

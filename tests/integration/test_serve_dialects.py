@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import anthropic
@@ -10,9 +9,8 @@ import httpx
 import openai
 import pytest
 
-from tests.served import elastic_serve, model_with_levels
+from tests.served import KEY, NAME, RULE_SOLUTION, Shared
 
-KEY, NAME = "secret", "model"
 QUESTION: Any = [{"role": "user", "content": "36+6-4+8=?"}]
 SCHEMA = {
     "type": "object",
@@ -23,15 +21,9 @@ SCHEMA = {
 FORMAT: Any = {"type": "json_schema", "schema": SCHEMA}
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    directory = tmp_path_factory.mktemp("dialects")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ELASTIC_RUNS", str(directory / "runs"))
-        patch.setenv("VLLM_API_KEY", KEY)
-        arguments = ("--budget", "16+24", "--set", "engine.max_model_len=512", "--set", "engine.max_num_seqs=64")
-        with elastic_serve(model_with_levels(directory / NAME), directory / "log", *arguments) as (address, _):
-            yield address
+@pytest.fixture
+def server(shared: Shared) -> str:
+    return shared.address
 
 
 @pytest.fixture
@@ -57,7 +49,7 @@ def test_claude_codes_request_for_a_title_is_answered_without_a_thought(messages
         output_config={"effort": "high", "format": FORMAT},
     )
     elastic = found.model_extra["elastic"]
-    assert (elastic["budget"], elastic["thinking_tokens"]) == ("0+24", 0)
+    assert (elastic["budget"], elastic["thinking_tokens"]) == (f"0+{RULE_SOLUTION}", 0)
     assert found.content[-1].text.lstrip().startswith("{")
 
 
@@ -99,5 +91,5 @@ def test_an_answer_that_is_continued_is_solution(server: str, flags: dict[str, A
     found = chat(server, messages=begun, continue_final_message=True, **flags)
     assert found["elastic"]["thought"] == "not_applicable"
     assert found["elastic"]["forced_tokens"] == found["elastic"]["thinking_tokens"] == 0
-    assert 0 < found["elastic"]["solution_tokens"] <= 24 and "excess_tokens" not in found["elastic"]
+    assert 0 < found["elastic"]["solution_tokens"] <= 8 and "excess_tokens" not in found["elastic"]
     assert found["message"]["content"] and not found["message"].get("reasoning")

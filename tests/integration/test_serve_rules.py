@@ -7,7 +7,6 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -22,39 +21,26 @@ from elastic_core.engines.http import http_pool
 from elastic_core.miniature.problems import generate
 from elastic_core.models.special_tokens import chat_prompt, load_markers
 from elastic_core.rewards import answer_reader
-from elastic_core.serving.levels import LEVELS, read_levels
 from elastic_core.strategies import STRATEGIES, Sampling
 from elastic_core.trajectory import Trajectory
 from flows.runtime.endpoints import find_endpoints
-from tests.served import BASE, elastic_serve, model_with_levels
+from tests.served import BASE, KEY, NAME, RULE, RULE_SOLUTION, Shared
 
 TOKENIZER, MARKERS = load_markers(BASE)
 PROBLEMS = [problem.question for problem in (*generate("easy", 4, 5, "tune"), *generate("hard", 4, 5, "tune"))]
-# Rungs 32, 48, ...: a thought of the easy problems closes before the second, so that no machine stops all.
-RULE, SOLUTION = "adaptive_agree2_every16_from32", 32
+SOLUTION, HEADERS = RULE_SOLUTION, {"Authorization": f"Bearer {KEY}"}
 GREEDY: dict[str, Any] = {"temperature": 0, "reasoning_effort": "high"}
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    directory = tmp_path_factory.mktemp("rules")
-    model = model_with_levels(directory / "model")
-    levels = read_levels(model / LEVELS)
-    high = levels.levels["high"].model_copy(update={"think": None, "solution": SOLUTION, "rule": RULE})
-    levels.model_copy(update={"levels": {**levels.levels, "high": high}}).write(model / LEVELS)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ELASTIC_RUNS", str(directory / "runs"))
-        # A goal that no request endangers.
-        sizes = ("--set", "engine.max_model_len=512", "--set", "engine.max_num_seqs=128", "--latency", "3600")
-        with elastic_serve(model, directory / "log", *sizes) as (address, _):
-            yield address
+def server(shared: Shared) -> str:
+    return shared.address
 
 
 @pytest.fixture(scope="module")
 def drawn(server: str, tmp_path_factory: pytest.TempPathFactory) -> list[Trajectory]:
     """What the strategy itself draws with the server's engine, greedily."""
-    places = {"base": (parse_address(f"{server}/v1#model"),)}
-    found = find_endpoints(places, {"base": str(BASE)}, EndpointParameters(), tmp_path_factory.mktemp("endpoints"))
+    places = {"base": (parse_address(f"{server}/v1#{NAME}"),)}
 
     async def draw() -> list[Trajectory]:
         strategy = STRATEGIES[RULE].reading(answer_reader(TOKENIZER, MARKERS, "math"))
@@ -65,11 +51,14 @@ def drawn(server: str, tmp_path_factory: pytest.TempPathFactory) -> list[Traject
         async with http_pool(found) as (replica,):
             return await asyncio.gather(*(drive(rollout, {"policy": replica["base"]}, 0) for rollout in rollouts))
 
-    return asyncio.run(draw())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ELASTIC_API_KEY_BASE", KEY)
+        found = find_endpoints(places, {"base": str(BASE)}, EndpointParameters(), tmp_path_factory.mktemp("endpoints"))
+        return asyncio.run(draw())
 
 
 def post(server: str, path: str = "chat/completions", **body: Any) -> Any:
-    return httpx.post(f"{server}/v1/{path}", json={"model": "model", **body}, timeout=600)
+    return httpx.post(f"{server}/v1/{path}", json={"model": NAME, **body}, headers=HEADERS, timeout=600)
 
 
 def asked(server: str, question: str, **body: Any) -> dict[str, Any]:
@@ -177,7 +166,7 @@ def test_no_probe_outlives_its_request_and_no_budget_is_exceeded(server: str, co
 
     async def one(client: httpx.AsyncClient, room: asyncio.Semaphore) -> dict[str, Any] | None:
         body = {
-            "model": "model",
+            "model": NAME,
             "messages": [{"role": "user", "content": draw.choice(PROBLEMS)}],
             "temperature": 0.8,
             "reasoning_effort": "high",
@@ -204,7 +193,7 @@ def test_no_probe_outlives_its_request_and_no_budget_is_exceeded(server: str, co
 
     async def all_of_them() -> list[dict[str, Any] | None]:
         room = asyncio.Semaphore(64)
-        async with httpx.AsyncClient(base_url=server, timeout=600) as client:
+        async with httpx.AsyncClient(base_url=server, headers=HEADERS, timeout=600) as client:
             return await asyncio.gather(*(one(client, room) for _ in range(count)))
 
     found = asyncio.run(all_of_them())

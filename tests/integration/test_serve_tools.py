@@ -4,8 +4,6 @@ thought, is read by vLLM's parsers, and no budget cuts into it but its own."""
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,35 +11,11 @@ import httpx
 import pytest
 
 from elastic_core.models.special_tokens import load_markers
-from elastic_core.models.twins import family_of, make_twin
-from elastic_core.serving.server import plugin_flags
-from elastic_core.system.network import free_ports
-from tests.integration.test_plugin import CPU, SMALL, VLLM
-from tests.served import running
+from tests.served import DEFAULT
 
 pytestmark = pytest.mark.timeout(1200)
-MODEL, DEFAULT = "Qwen/Qwen3-4B", 12
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
-
-
-@pytest.fixture(scope="module")
-def twin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("twin") / "twin"
-    make_twin(MODEL, family_of(MODEL), directory)
-    return directory
-
-
-@pytest.fixture(scope="module")
-def server(twin: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    (port,) = free_ports(1)
-    flags = plugin_flags("cpu", load_markers(twin)[1])
-    flags.insert(flags.index("--logits-processors") + 1, "tests.script:Script")
-    flags += ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
-    command = [sys.executable, "-c", VLLM, "serve", str(twin), "--served-model-name", "m", "--port", str(port)]
-    environment = {**CPU, "ELASTIC_SERVE": json.dumps({"default": f"9+{DEFAULT}"})}
-    with running([*command, *SMALL, *flags], port, tmp_path_factory.mktemp("tools") / "log", environment=environment):
-        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -65,7 +39,7 @@ def server(twin: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
     ],
 )
 def test_a_call_in_a_thought_is_a_call(
-    server: str,
+    plain: str,
     twin: Path,
     script: str,
     think: int,
@@ -79,7 +53,7 @@ def test_a_call_in_a_thought_is_a_call(
     ids = tokenizer.encode(f"{script}<|im_end|>", add_special_tokens=False)
     limits = {"think_budget": think, "solution_budget": solution, "script": json.dumps(ids)}
     body = {"model": "m", "messages": [{"role": "user", "content": "1+1=?"}], "tools": TOOLS, "vllm_xargs": limits}
-    response = httpx.post(f"{server}/v1/chat/completions", json={**body, "stream": stream}, timeout=120)
+    response = httpx.post(f"{plain}/v1/chat/completions", json={**body, "stream": stream}, timeout=120)
     assert response.status_code == 200, response.text
     parts = [json.loads(line.removeprefix("data: ")) for line in response.text.splitlines() if line.endswith("}")]
     choices = [choice for part in parts for choice in part["choices"]]
@@ -100,12 +74,12 @@ def test_a_call_in_a_thought_is_a_call(
 
 
 @pytest.mark.parametrize("think", [0, 4])
-def test_a_schema_begins_after_the_thought(server: str, think: int) -> None:
+def test_a_schema_begins_after_the_thought(plain: str, think: int) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
     named = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
     body = {"model": "m", "messages": [{"role": "user", "content": "1+1=?"}], "response_format": named, "seed": 1}
     limits = {"think_budget": think, "solution_budget": 60}
-    response = httpx.post(f"{server}/v1/chat/completions", json={**body, "vllm_xargs": limits}, timeout=120)
+    response = httpx.post(f"{plain}/v1/chat/completions", json={**body, "vllm_xargs": limits}, timeout=120)
     assert response.status_code == 200, response.text
     (choice,) = response.json()["choices"]
     told = choice["elastic"]

@@ -228,6 +228,7 @@ def test_an_actor_that_finds_no_place_says_what_it_waited_for(cluster: None, run
         runner.run(RayEngine("nowhere", parameters).__aenter__())
 
 
+@pytest.mark.slow  # An actor that imports vLLM; a checkpoint is looked at before a sweep begins.
 def test_a_checkpoint_that_is_not_there_is_named(cluster: None, runner: asyncio.Runner, tmp_path: Path) -> None:
     with pytest.raises(EngineLost, match=rf"vLLM did not start for {tmp_path}"):
         runner.run(RayEngine(str(tmp_path), PARAMETERS).__aenter__())

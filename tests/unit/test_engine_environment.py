@@ -57,6 +57,16 @@ def job(device: str, model: Path) -> Any:
     return OmegaConf.create({"trainer": trainer, "elastic": {"strategy": "separate"}, "actor_rollout_ref": rollouts})
 
 
+@pytest.mark.parametrize(("device", "policy"), [("cpu", "PASSIVE"), ("cuda", None)])
+def test_threads_of_every_engine_on_a_cpu_sleep_while_they_wait(
+    device: str, policy: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside other work threads that spin take six times the processor's time."""
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    started = EngineParameters(device=device).environment, job_environment(job(device, BASE))  # type: ignore[arg-type]
+    assert [each.get("OMP_WAIT_POLICY") for each in started] == [policy] * 2
+
+
 @pytest.mark.parametrize(("parameters", "threads"), [(files.ONE_THREAD, "3"), (files.ONE_THREAD + 1, "4")])
 def test_a_large_models_sampler_takes_every_core(
     parameters: int, threads: str, monkeypatch: pytest.MonkeyPatch

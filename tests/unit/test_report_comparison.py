@@ -11,65 +11,27 @@ from reports.comparison import paired_cells, render_comparison, render_pairs
 from reports.summary import metric_name
 from tests.unit.test_report_summary import make_rows
 
-Lines = list[dict[str, str]]
-
-
-def lines_of(text: str, title: str) -> Lines:
-    """The lines of the table under `title`, by the names of its columns: places two spaces or more apart."""
-    lines = iter(text.splitlines())
-    next(line for line in lines if line.startswith(title))
-    next(lines)
-    header = next(lines)
-    next(lines)
-    # Texts begin where the name of their column begins, and numbers end where it ends.
-    names = [(match[0], match.start(), match.end()) for match in re.finditer(r"\S+( \S+)*", header)]
-    table = []
-    for line in lines:
-        if not line:
-            break
-        places = [(match[0], match.start(), match.end()) for match in re.finditer(r"\S+( \S+)*", line)]
-        table.append({name: _at(places, start, end) for name, start, end in names})
-    return table
-
-
-def _at(places: list[tuple[str, int, int]], start: int, end: int) -> str:
-    return next((text for text, first, last in places if first == start or last in (end, end - 1)), "")
-
-
-@pytest.fixture(scope="module")
-def text() -> str:
-    return render_comparison(make_rows())
-
-
-def test_intervals_that_exclude_zero_are_marked_and_others_are_not() -> None:
-    rows = make_rows(benchmarks=["hard"], strategies=["separate"], budgets=[0, 64], num_problems=40)
-    _, nothing, _, much = lines_of(render_comparison(rows), "hard: cells")
-    assert much["− base"].endswith("]*") and much["− base, n"] == "40"
-    assert nothing["− base"].endswith("]")
-
 
 def test_one_model_and_one_cell_have_nothing_to_be_compared_with() -> None:
     rows = make_rows(models=["base"], benchmarks=["easy"], strategies=["unconstrained"], num_problems=1)
-    text = render_comparison(rows)
-    (line,) = lines_of(text, "easy: cells")
-    assert list(line) == ["strategy", "budget", "model", "accuracy (%)", "tokens", "problems × samples"]
-    assert line["tokens"].endswith("[0.0, ∞]")
-    assert "easy: accuracy over log2" not in text
+    header = ["strategy", "budget", "model", "accuracy (%)", "tokens", "problems × samples"]
+    title, _, names, _, line, *_ = render_comparison(rows).splitlines()
+    assert title == "easy: cells" and re.split(r"  +", names.strip()) == header
+    assert "[0.0, ∞]" in line and "easy: accuracy over log2" not in render_comparison(rows)
 
 
 def test_without_base_and_vanilla_the_first_by_name_are_the_baselines() -> None:
     rows = make_rows(models=["b", "a"], benchmarks=["easy"], strategies=["separate", "budget_forcing"], num_problems=3)
-    assert {"− a", "− budget forcing"} < set(lines_of(render_comparison(rows), "easy: cells")[0])
+    some = rows.filter((pl.col("model") == "a") | (pl.col("think_budget") == 16))
+    text = render_comparison(some)
+    assert " − a " in text and " − budget forcing " in text
+    of_b = [line for line in text.splitlines() if "16+32" in line and " b " in line]
+    assert len(of_b) == 2, "a cell that one model lacks is left out"
 
 
-def test_a_cell_that_one_model_lacks_is_left_out() -> None:
-    rows = make_rows(benchmarks=["easy"], strategies=["separate"], budgets=[16, 64], num_problems=3)
-    some = rows.filter((pl.col("model") == "base") | (pl.col("think_budget") == 16))
-    assert len(lines_of(render_comparison(some), "easy: cells")) == 3
-
-
-def test_the_order_of_rows_changes_nothing(text: str) -> None:
-    assert render_comparison(make_rows().sample(fraction=1, shuffle=True, seed=1)) == text
+def test_the_order_of_rows_changes_nothing() -> None:
+    rows = make_rows(num_problems=5, budgets=[16, 48])
+    assert render_comparison(rows.sample(fraction=1, shuffle=True, seed=1)) == render_comparison(rows)
 
 
 def test_names_with_brackets_are_not_taken_for_markup() -> None:

@@ -33,6 +33,8 @@ from reports.wording import texts
 from tests.report_tables import HOSTILE, PHRASE, cut, row, small_table, table, with_phrase
 from tests.unit.test_report_summary import make_rows
 
+pytestmark = pytest.mark.filterwarnings("ignore:Glyph")  # Hostile names have characters that no font has.
+
 
 def unpack(packed: str) -> Any:
     return json.loads(zlib.decompress(base64.b64decode(packed)))

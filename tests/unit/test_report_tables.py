@@ -42,27 +42,6 @@ def test_an_estimate_is_one_place_and_is_sorted_by_its_mean() -> None:
     assert ReportTable("t", "T", "", published).lines[0][0].text == "35.0", "a published number has no interval"
 
 
-def test_models_and_budgets_down_benchmarks_across_and_what_was_published_beside_them(summary: pl.DataFrame) -> None:
-    summary = summary.with_columns(benchmark=pl.col("benchmark").replace({"hard": "aime-2024"}))
-    table = comparisons.model_comparison(summary, UNRATED, published(["aime-2024", "easy"], ["e1-code-14b"]))
-    assert table is not None
-    assert table.header == ["model", "budget", "source", "aime-2024 (%)", "easy (%)"]
-    ours = table.frame.filter(source="measured")
-    theirs = table.frame.filter(pl.col("source") != "measured")
-    assert set(ours.select("model", "budget").rows()) == {
-        (model, budget) for model in ("base", "trained") for budget in ("16+32", "64+32", "unlimited")
-    }
-    assert ours.null_count().sum_horizontal().item() == 0
-    (line,) = ours.filter(model="base", budget="16+32").to_dicts()
-    (cell,) = summary.filter(model="base", benchmark="easy", strategy="separate", think_budget=16).to_dicts()
-    assert line["easy (%)"] == 100 * cell["avg_at_k"] and line["easy (%) low"] == 100 * cell["ci_low"]
-    assert theirs["source"].str.starts_with("published: ").all()
-    assert theirs["aime-2024 (%) low"].null_count() == theirs.height
-    assert ("E1-Code-14B", "1024+1024", 17.9) in theirs.select("model", "budget", "aime-2024 (%)").rows()
-    assert "aime-2024: 6 problems × 4 samples" in table.caption and "none was measured here" in table.caption
-    assert comparisons.model_comparison(summary.filter(strategy="vanilla"), UNRATED, NOTHING) is None
-
-
 def test_table_1_is_one_line_per_model_and_budget_and_ours_stand_in_it(summary: pl.DataFrame) -> None:
     summary = summary.with_columns(benchmark=pl.lit("codeforces")).filter(strategy="separate", model="base")
     summary = summary.unique(["think_budget"])

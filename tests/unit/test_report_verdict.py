@@ -30,6 +30,7 @@ from reports.verdict import (
 from reports.verdict import brief as brief_of
 from reports.verdict import to_set as to_set_of
 from reports.verdict import verdict as verdict_of
+from reports.wording import plural, sampled, with_bounds
 from tests.unit.test_report_summary import make_rows
 
 
@@ -55,6 +56,12 @@ def test_its_numbers_are_those_of_the_paired_difference() -> None:
     estimate = f"{100 * difference.mean:+.1f} [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
     assert f"hard {estimate}" in said(rows)
     assert "(30 problems, 1 budget)" in said(rows)
+
+
+def test_one_of_a_thing_is_not_many_and_an_infinite_bound_is_a_sign() -> None:
+    one = make_rows(benchmarks=["hard"], strategies=["unconstrained"], num_problems=1, num_samples=1)
+    assert sampled(summarize(one)) == "1 problem × 1 sample" and plural("3 to 5", "problem") == "3 to 5 problems"
+    assert with_bounds(0.5, None, float("inf")) == "50.0 [−∞, ∞]"
 
 
 def test_only_problems_and_budgets_that_both_have_are_compared() -> None:
