@@ -48,7 +48,7 @@ def shown(annotation: Any) -> str:
         return f"table of {shown(parts[1])}"
     if hasattr(annotation, "__metadata__"):
         return shown(annotation.__origin__)
-    names = {int: "whole number", float: "number", str: "text", bool: "true or false", Any: "anything"}
+    names = {int: "integer", float: "number", str: "text", bool: "true or false", Any: "anything"}
     path = isinstance(annotation, type) and issubclass(annotation, PurePath)
     return names.get(annotation) or ("path" if path else getattr(annotation, "__name__", str(annotation)))
 
@@ -87,7 +87,7 @@ def pages() -> dict[Path, str]:
         text = "\n".join([*heading, "| setting | type | default | meaning |", "|---|---|---|---|", *rows, ""])
         (training if path.partition(".")[0] in TRAINING else main).append(text)
     heads = (
-        _HEAD.format(of="", which="", other="Those of a training have [a page of their own](settings-train.md)"),
+        _HEAD.format(of="", which="", other="Those of a training are on [another page](settings-train.md)"),
         _HEAD.format(of=" of a training", which=" that a training has", other="The others: [settings](settings.md)"),
     )
     files = (DOCS / "settings.md", DOCS / "settings-train.md")
