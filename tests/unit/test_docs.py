@@ -51,6 +51,13 @@ def test_links_between_documents_lead_somewhere() -> None:
             assert (document.parent / target).exists(), f"{document.name}: {target}"
 
 
+def test_the_readme_is_short_and_says_on_its_first_screen_what_ran_where() -> None:
+    lines = (REPOSITORY / "README.md").read_text().splitlines()
+    assert len(lines) <= 90
+    status = " ".join(lines[:15])
+    assert all(f"docs/{name}.md" in status for name in ("own-model", "training", "gpu"))
+
+
 def test_the_site_has_every_page() -> None:
     nav = (REPOSITORY / "infra" / "mkdocs.yml").read_text()
     assert [page.name for page in (REPOSITORY / "docs").glob("*.md") if f": docs/{page.name}\n" not in nav] == []
