@@ -150,7 +150,9 @@ def test_a_newcomers_tour(
     assert 'did you mean "evaluate"?' in wrong("evalaute OWNER/NAME")
     assert 'did you mean "runs"?' in wrong(f"evaluate {toured.with_name('rnus')}")
     assert f'did you mean "{own_problems}"?' in wrong(f"evaluate {BASE} --gpus 0 --benchmark onw")
-    assert "expected THINK+SOLUTION" in wrong(f"evaluate {BASE} --gpus 0 --benchmark {own_problems} --budget 1k")
+    assert 'thinking + solution, like "1k+512"' in wrong(
+        f"evaluate {BASE} --gpus 0 --benchmark {own_problems} --budget 1k"
+    )
 
     assert 'did you mean "playground"?' in wrong("playgroud")
     assert 'did you mean "--model"?' in wrong(f"playground --modle mine={BASE}")
@@ -174,7 +176,7 @@ def test_an_evaluation_of_a_server_needs_no_engines_and_leaves_its_key_nowhere(
 
 @pytest.mark.parametrize(
     ("command", "said"),
-    [("plan sweep --preset smoke", "miniature-easy (6 problems)"), ("status --preset smoke", "┏━")],
+    [("plan sweep --preset smoke", "miniature-easy (6 problems)"), ("status --preset smoke", "624 of 624 rows (100%)")],
 )
 def test_nothing_heavy_is_imported_before_the_first_line(command: str, said: str, toured: Path) -> None:
     line, heavy = heavy_before(command, toured)

@@ -27,7 +27,7 @@ def test_a_half_done_sweep_is_reported_and_says_how_much_of_it_is_there(tmp_path
     found, to_set, told, verdict, undecided, coverage, markdown, page = done.stdout.splitlines()
     assert rows == 2 * 25 * 12
     assert found.startswith("Under a token budget training makes the model ")
-    assert "token budget" in to_set and f"**{found} {to_set}**" in (out / "report.md").read_text()
+    assert "leave thinking unlimited" in to_set and f"**{found} {to_set}**" in (out / "report.md").read_text()
     assert "trained over base" in verdict and told.startswith("hard: ")
     assert "72 of 144 trajectories (50 %)" in coverage and "0 of 6 cells" in coverage
     text = (out / "report.md").read_text()

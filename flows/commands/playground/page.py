@@ -148,9 +148,6 @@ def build(session: Session) -> gr.Blocks:
             another.click(lambda i: int(i or 0) + 1, sample, sample, **quick).then(run_it, fields, shown, **answering),
         ]
         stop.click(lambda: message("stopped"), None, shown, cancels=runs, **quick)
-        filled = [question, reference, taken, number]
-        for button, example in zip(buttons, shown_examples, strict=True):
-            button.click(lambda example=example: (*example, None, None), None, filled, **quick)
         # Another model has other levels, and another budget is none.
         moved = [think.input, solution.input, think_unlimited.input, solution_unlimited.input]
         gr.on([chosen.input, *moved], None, None, effort, js="() => null", api_visibility="private")
@@ -174,6 +171,8 @@ def build(session: Session) -> gr.Blocks:
             number.input(take_or_say, [benchmark, number], taking, **quick)
             benchmark.input(lambda name: (1, *take_or_say(name, 1)), benchmark, [number, *taking], **quick)
             question.change(edit, [question, reference, taken], [reference, number], **quick)
+        for button, example in zip(buttons, shown_examples, strict=True):
+            button.click(lambda example=example: (*example, None), None, [question, reference, number], **quick)
         page.queue(max_size=parameters.waiting, default_concurrency_limit=parameters.concurrent, api_open=False)
     return page
 
