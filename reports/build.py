@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import polars as pl
 
@@ -28,7 +28,7 @@ from elastic_core.statistics.which_budget import advised_budgets, budget_advice,
 from elastic_core.strategies import BASELINE, SERVED
 from elastic_core.sweep.sound import Whole, checked_rows, copies, whole_samples
 from elastic_core.system.files import replacing, write_csv, write_text
-from reports import verdict
+from reports import latex, verdict
 from reports.claims import evaluate_claims, pairs_to_compare
 from reports.content import Claim, ReportFigure, ReportSources, ReportTable, Verdict
 from reports.figures import Sheet, accuracy, differences, model_colours, strategy_styles, tokens, training
@@ -48,10 +48,9 @@ from reports.tables import codeforces, comparisons, published
 from reports.tables import costs as cost_tables
 from reports.wording import of_one_training, ordered
 
-_Shown = TypeVar("_Shown", ReportFigure, ReportTable)
 FIGURES, TABLES = "figures", "tables"  # Directories of a report.
 FILES = "files.json"  # Files of the report, which the next one replaces.
-_WRITTEN = re.compile(rf"report\.md|report\.html|summary\.json|({FIGURES}|{TABLES})/\w+\.(png|svg|csv)")
+_WRITTEN = re.compile(rf"report\.md|report\.html|summary\.json|({FIGURES}|{TABLES})/\w+\.(png|svg|pdf|csv|tex)")
 """Names of a report's files. The list may be anyone's, and what else it names is not removed."""
 _UNREAD = "needs answers that the grader can read"
 
@@ -66,6 +65,8 @@ def build_report(sources: ReportSources, directory: Path) -> Report:
     for table in report.tables:
         with replacing(table_file(directory, table)) as temporary:
             write_csv(table.frame, temporary, float_precision=4)
+        if sources.parameters.latex:
+            write_text(table_file(directory, table, "tex"), latex.table(table))
     write_summary_json(report.summary, report.anytime, sources.ratings, directory / "summary.json")
     write_text(directory / "report.md", render_markdown(report))
     write_page(report, directory / "report.html")
@@ -80,12 +81,14 @@ def build_report(sources: ReportSources, directory: Path) -> Report:
 def files_of(report: Report) -> list[Path]:
     """Every file of a report."""
     texts = [report.directory / name for name in ("report.md", "report.html", "summary.json")]
-    figures = [file for figure in report.figures for file in (figure.png, figure.svg, figure.data)]
-    return [*texts, *figures, *(table_file(report.directory, table) for table in report.tables)]
+    figures = [file for figure in report.figures for file in figure.files]
+    forms = ("csv", "tex") if report.sources.parameters.latex else ("csv",)
+    tables = [table_file(report.directory, table, form) for table in report.tables for form in forms]
+    return [*texts, *figures, *tables]
 
 
-def table_file(directory: Path, table: ReportTable) -> Path:
-    return directory / TABLES / f"{table.name}.csv"
+def table_file(directory: Path, table: ReportTable, form: str = "csv") -> Path:
+    return directory / TABLES / f"{table.name}.{form}"
 
 
 def _earlier(directory: Path) -> list[str]:
@@ -229,10 +232,13 @@ class Report:
         note = of_one_training(claim.models, self.lone)
         return claim._replace(evidence=f"{claim.evidence}. {note}") if note else claim
 
-    def _noted(self, shown: _Shown | None, pairs: pl.DataFrame) -> _Shown | None:
-        """Note in the caption which of the compared models is one training."""
-        note = of_one_training({*pairs["first"], *pairs["second"]}, self.lone)
-        return replace(shown, caption=f"{shown.caption} {note}") if shown and note else shown
+    def _note(self, pairs: pl.DataFrame) -> str:
+        """Say which of the compared models is one training."""
+        return of_one_training({*pairs["first"], *pairs["second"]}, self.lone)
+
+    def _noted(self, table: ReportTable | None, pairs: pl.DataFrame) -> ReportTable | None:
+        note = self._note(pairs)
+        return replace(table, caption=f"{table.caption} {note}") if table and note else table
 
     @cached_property
     def figures(self) -> list[ReportFigure]:
@@ -242,10 +248,11 @@ class Report:
         star = self.trainings[TRAINED].fixed_budget if TRAINED in self.trainings else None
         figures = [
             accuracy.accuracy_vs_tokens(self.beside, sheet, star, self.theirs),
+            accuracy.strategies_vs_tokens(self.beside, sheet),
             accuracy.accuracy_vs_budget(self.summary, sheet, star),
             accuracy.pareto_frontier(self.priced, self.chosen, sheet, self.unit),
             accuracy.stop_frontier(self.stopping, sheet, self.unit),
-            self._noted(differences.paired(self.by_model, sheet, "model", self.first_model), self.by_model),
+            differences.paired(self.by_model, sheet, "model", self.first_model, self._note(self.by_model)),
             differences.paired(self.by_strategy, sheet, "strategy", self.first_strategy),
             accuracy.training_ablation(self.summary, sheet, self.trainings),
             training.training_curves(self.sources.trainings, sheet),

@@ -85,6 +85,8 @@ class ReportParameters(BaseModel):
     shortest of N thoughts vote. Nothing is drawn for it; the sweep needs N samples."""
     distribution: Distribution = "log-uniform"
     """Of the thinking budgets that anytime accuracy stands for: "log-uniform" or "uniform"."""
+    latex: bool = False
+    """Write each table as LaTeX too, for a paper with the package booktabs."""
 
     @field_validator("parallel")
     @classmethod
@@ -244,15 +246,21 @@ class ReportTable:
 
 @dataclass(frozen=True)
 class ReportFigure:
-    """A figure as PNG and SVG, `name` being the stem of its files, and the numbers in it as CSV. The caption is plain
-    text: its marks, and the number of problems behind them."""
+    """A figure as PNG, SVG and PDF, `name` being the stem of its files; the numbers in it as CSV; and the LaTeX that
+    shows it with its caption. The caption is plain text: its marks, and the number of problems behind them."""
 
     name: str
     title: str
     caption: str
     png: Path
     svg: Path
+    pdf: Path
     data: Path
+    tex: Path
+
+    @property
+    def files(self) -> list[Path]:
+        return [self.png, self.svg, self.pdf, self.data, self.tex]
 
 
 @dataclass(frozen=True)

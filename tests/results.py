@@ -190,11 +190,13 @@ def pictures(run: Embedded, directory: Path) -> dict[Path, ReportFigure]:
     cells = pl.DataFrame(json.loads(WORDS.read_text())["cells"], infer_schema_length=None)
     of_run, nothing = sheet("embedded", found.beside), found.theirs.clear()
     frontier = accuracy.pareto_frontier(found.priced, found.chosen, of_run, found.unit)
-    assert frontier is not None
+    strategies = accuracy.strategies_vs_tokens(found.beside, of_run)
+    assert frontier is not None and strategies is not None
     return {
         EXAMPLE / "accuracy_vs_tokens.png": accuracy.accuracy_vs_tokens(
             found.beside, of_run, Budget(STAR, 32), found.theirs
         ),
+        EXAMPLE / "strategies_vs_tokens.png": strategies,
         EXAMPLE / "pareto_frontier.png": frontier,
         WORDS.with_name("accuracy_vs_tokens.png"): accuracy.accuracy_vs_tokens(
             cells, sheet("words", cells), Budget(96, 32), nothing

@@ -43,6 +43,7 @@ from tasks.records.tables import open_table, preset_directory
     help="Add the reports to a static site: DIR/index.html, and for each report a directory, which also has its "
     "results as records of Every Eval Ever.",
 )
+@click.option("--latex", is_flag=True, help="Write each table as LaTeX too, for a paper with the package booktabs.")
 @settings_options("Write the report of its finished sweep, and record it in MLflow.", None)
 @verbose_option
 @cost_options
@@ -55,6 +56,7 @@ def report(
     verbose: bool,
     price: Three,
     latency: Three,
+    latex: bool,
 ) -> None:
     """Write the report of a sweep.
 
@@ -62,8 +64,11 @@ def report(
     one of that name. With --preset or --set it is a stage, recorded in MLflow, and the sweep must be finished.
     """
     if preset or overrides:
-        if tables or directory or bundle or price or latency:
-            raise click.UsageError("--preset and --set take none of --from, --to, --bundle, --price and --latency")
+        if tables or directory or bundle or price or latency or latex:
+            raise click.UsageError(
+                "--preset and --set take none of --from, --to, --bundle, --price, --latency and --latex (they have "
+                "--set report.latex=true)"
+            )
         start(REPORT_FLOW, *presets.given_or_last(preset, overrides), verbose=verbose)
         return
     prepare()
@@ -76,7 +81,7 @@ def report(
     if bundle is not None and directory is not None:
         raise click.UsageError("--to and --bundle exclude each other: a bundle's reports lie below it")
     for table in tables or (table_of_last_run(),):
-        parameters = report_parameters(table, price, latency)
+        parameters = report_parameters(table, price, latency, latex)
         sources = replace(report_sources(table, machine()), parameters=parameters)
         if bundle is not None:
             key = open_table(table).directory.parent.name
@@ -94,12 +99,14 @@ def report(
         click.echo(write_index(bundle).resolve().as_uri())
 
 
-def report_parameters(table: Path, price: Three = None, latency: Three = None) -> ReportParameters:
+def report_parameters(table: Path, price: Three = None, latency: Three = None, latex: bool = False) -> ReportParameters:
     """Return the section `report` of the preset that a table is of, or the default one without such a preset,
     with the values of `cost_options`."""
     preset = preset_directory(open_table(table)).name
     parameters = presets.resolve(preset).report if preset in presets.names() else ReportParameters()
-    changes = {} if price is None else {"prices": CostModel(*price)}
+    changes: dict[str, Any] = {"latex": True} if latex else {}
+    if price is not None:
+        changes["prices"] = CostModel(*price)
     if latency is not None:
         turn, read, written = (milliseconds / 1000 for milliseconds in latency)
         changes["latency"] = CostModel(read, 0, written, turn)

@@ -1,12 +1,12 @@
 """Files, panels, and lines of cells, shared by all figures.
 
-Each is drawn from a small frame, which is saved as CSV. Colour is the model, mark and line the strategy, in every
-figure. Bytes depend on the data and on matplotlib's version only.
+Each is drawn from a small frame, which is saved as CSV, in the size of a paper's column or of both; title and caption
+are in the `.tex`. Colour and filling of marks are the model, shape of marks and line the strategy, in every figure.
+Bytes depend on the data and on matplotlib's version only.
 """
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
@@ -19,48 +19,45 @@ import polars as pl
 
 from elastic_core.strategies import BASELINE, FREE, SERVED
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
-from elastic_core.system.files import replacing, write_csv
+from elastic_core.system.files import replacing, write_csv, write_text
+from reports import latex
 from reports.content import ReportFigure
-from reports.summary import BASE, TRAINED, partial
-from reports.wording import captioned, limit, plain, sampled
+from reports.summary import BASE, TRAINED, main_model, partial
+from reports.wording import captioned, limit, ordered, plain, sampled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Colour = str | tuple[float, float, float]
-
 INK = "#333333"
 
-TOKENS_LABEL = "mean tokens sampled, thinking + solution"
-MAX_ACROSS = 4  # Most panels in a row.
-MAX_MODELS = 3  # Of more models, only separate budgeting is drawn, and responses without a budget.
-PARTIAL = "Hollow marks: cells with fewer trajectories than the fullest cell of their benchmark."
+COLUMN, BOTH_COLUMNS = 3.25, 6.75  # Widths of a figure, in inches.
+LETTER = 0.06  # Mean width of a letter of the style's size, in inches.
+TOKENS_LABEL = "mean tokens sampled"
+MAX_ACROSS = 3  # Most panels in a row.
+MAX_LINES = 4  # Most lines of a panel that can be distinguished at a glance.
+MAX_TICKS = 6  # Most labels of a log2 axis.
+PARTIAL = "Crossed marks: cells with fewer trajectories than the fullest cell of their benchmark."
 
 COLOURS = {BASE: "C0", TRAINED: "C1"}
 NUM_COLOURS = 10  # In the style file.
-LEAST_CONTRAST = 3.0  # Of a line or a mark against its background (WCAG 2.2, 1.4.11).
-
-RGB = Sequence[float]
-WHITE = (1.0, 1.0, 1.0)
+_FILLINGS = ("full", "full", "left", "bottom", "right", "top")  # Of marks, by a model's colour; base's are white.
 
 
 class Style(NamedTuple):
-    """How a strategy is drawn: its line, its marker and that one's relative size, and the share of white in the model's
-    colour, as far as it stays visible (`tinted`), so that lines of one model differ."""
+    """How a strategy is drawn: its line, its marker and that one's relative size."""
 
     line: str
     marker: str
-    white: float = 0.0
     size: float = 1.0
 
 
 STYLES = {
     SERVED: Style("-", "o"),
-    "budget_forcing": Style("--", "s", 0.25),
-    BASELINE: Style(":", "^", 0.45),
-    REASONFLUX_ZERO: Style("-.", "D", 0.15),
-    FREE: Style("-", "*", size=2.2),
+    "budget_forcing": Style("--", "s"),
+    BASELINE: Style(":", "^"),
+    REASONFLUX_ZERO: Style("-.", "D"),
+    FREE: Style("-", "*", 2.2),
 }
 _LINES = ("-.", "--", ":", "-")
 _MARKERS = "PXvph<>dH81234"  # Of other strategies.
@@ -86,29 +83,8 @@ def strategy_styles(strategies: Iterable[str]) -> dict[str, Style]:
     """The style of each strategy of a report: from `STYLES`, then by place among the others. None shares its mark with
     another, as long as there are marks."""
     others = enumerate(sorted(set(strategies) - STYLES.keys()))
-    made = {name: Style(_LINES[i % len(_LINES)], _MARKERS[i % len(_MARKERS)], 0.1 * (i % 5)) for i, name in others}
+    made = {name: Style(_LINES[i % len(_LINES)], _MARKERS[i % len(_MARKERS)]) for i, name in others}
     return STYLES | made
-
-
-def contrast(one: RGB, other: RGB) -> float:
-    """The contrast ratio of two colours, from 1 to 21 (WCAG 2.2)."""
-    low, high = sorted((_luminance(one), _luminance(other)))
-    return (high + 0.05) / (low + 0.05)
-
-
-def _luminance(colour: RGB) -> float:
-    red, green, blue = (each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in colour)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def tinted(colour: RGB, white: float) -> tuple[float, float, float]:
-    """A colour mixed with white, as far as it stays visible on white; one that is too light is darkened until it is
-    seen."""
-    shares = [white * step / 20 for step in range(20, -1, -1)]
-    mixed = [tuple(each + (1 - each) * share for each in colour) for share in shares]
-    mixed += [tuple(each * (1 - step / 20) for each in colour) for step in range(1, 20)]
-    red, green, blue = next(each for each in mixed if contrast(each, WHITE) >= LEAST_CONTRAST)
-    return red, green, blue
 
 
 class Sheet(NamedTuple):
@@ -121,25 +97,26 @@ class Sheet(NamedTuple):
 
 def figure_files(sheet: Sheet, name: str, **words: Any) -> ReportFigure:
     """A figure and its files, with the title and caption of `captioned`."""
-    png, svg, data = (sheet.directory / f"{name}.{suffix}" for suffix in ("png", "svg", "csv"))
-    return ReportFigure(name, *captioned("figures", name, **words), png, svg, data)
+    files = (sheet.directory / f"{name}.{suffix}" for suffix in ("png", "svg", "pdf", "csv", "tex"))
+    return ReportFigure(name, *captioned("figures", name, **words), *files)
 
 
 @contextmanager
 def figure_of(
     num_panels: int, across: int, target: ReportFigure, data: pl.DataFrame, sharey: bool = True
 ) -> Iterator[tuple[Figure, list[Axes]]]:
-    """A figure and its panels, in rows of `across`; written as PNG, SVG and data when the block ends."""
+    """A figure and its panels, in rows of `across`; written as PNG, SVG, PDF and data when the block ends, with the
+    LaTeX that shows it with its caption."""
     # Without pyplot: it imports slowly, and keeps a backend and every figure in global state.
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    num_rows = -(-num_panels // across)
+    num_rows, width = -(-num_panels // across), COLUMN if across == 1 else BOTH_COLUMNS
     with matplotlib.rc_context(fname=str(files("reports").joinpath("elastic.mplstyle"))):
-        figure = Figure(figsize=(max(4.6 * across, 7.0), 3.4 * num_rows + 0.4))
-        figure.suptitle(target.title)
+        figure = Figure(figsize=(width, num_rows * (2.3 if across < 3 else 1.9)))
         places = list(figure.subplots(num_rows, across, squeeze=False, sharey=sharey).flat)
         for axes in places[num_panels:]:
             axes.set_visible(False)
@@ -147,9 +124,13 @@ def figure_of(
         # Not by savefig, which draws twice. Without the software's name and version, equal pixels are equal bytes.
         with replacing(target.png) as temporary:
             FigureCanvasAgg(figure).print_png(temporary, metadata={"Software": None})
-        figure.set_layout_engine("none")  # The PNG has found the layout, of which both have one.
+        figure.set_layout_engine("none")  # The PNG has found the layout, of which all have one.
         with replacing(target.svg) as temporary:
             FigureCanvasSVG(figure).print_svg(temporary, metadata={"Date": None, "Creator": None})
+        with replacing(target.pdf) as temporary:
+            unnamed = {"Creator": None, "Producer": None, "CreationDate": None}
+            FigureCanvasPdf(figure).print_pdf(temporary, metadata=unnamed)
+    write_text(target.tex, latex.figure(target, is_wide=width > COLUMN))
     with replacing(target.data) as temporary:
         write_csv(data, temporary, float_precision=6)
 
@@ -160,73 +141,88 @@ def panels_of(
 ) -> Iterator[tuple[list[tuple[Axes, pl.DataFrame]], dict[str, Any]]]:
     """Axes and cells of each benchmark, or with a sheet of each benchmark and model, models of a benchmark side by
     side; and the legend, label → handle, which has the labelled lines unless the block fills it. The legend stands
-    below all panels with the caption."""
+    below all panels."""
     by = ["benchmark"] if sheet is None else ["benchmark", "model"]
     parts = cells.sort(by, maintain_order=True).partition_by(by, maintain_order=True)
     num_models = cells["model"].n_unique()
-    across = min(len(parts), 3) if sheet is None else min(num_models, MAX_ACROSS)
+    across = min(len(parts) if sheet is None or num_models == 1 else num_models, MAX_ACROSS)
     with figure_of(len(parts), across, target, data) as (figure, places):
         panels = list(zip(places, parts, strict=True))
         for axes, part in panels:
             title = ", ".join(part[name][0] for name in by)
             colour: dict[str, Any] = {} if sheet is None else {"color": sheet.colours[part["model"][0]]}
-            axes.set_title(f"{title} ({sampled(part)})", **colour)
+            axes.set_title(f"{title}\n({sampled(part)})", **colour)
         legend: dict[str, Any] = {}
         yield panels, legend
         if legend:
-            legend_below(figure, legend, target.caption, len(legend))
+            legend_below(figure, legend, len(legend))
             return
         for axes in places:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                 legend.setdefault(label, handle)
         legend = dict(sorted(legend.items(), key=lambda entry: entry[0].endswith(FREE)))
         # Columns fill first: as many as there are models, and one for the stars, gives each model a column.
-        legend_below(figure, legend, target.caption, num_models + any(label.endswith(FREE) for label in legend))
+        legend_below(figure, legend, num_models + any(label.endswith(FREE) for label in legend))
 
 
-def legend_below(figure: Figure, entries: dict[str, Any], note: str, num_columns: int) -> None:
-    """Put label → handle, and the note that explains the marks, below all panels: the figure grows by them."""
-    width = figure.get_figwidth()
-    title = textwrap.fill(note, int(13 * width))
-    widest = 0.7 + 0.085 * max(map(len, entries))  # inches, by the style's size of letters
-    num_columns = max(1, min(num_columns, int(width / widest)))
+def legend_below(figure: Figure, entries: dict[str, Any], num_columns: int) -> None:
+    """Put label → handle below all panels: the figure grows by them."""
+    widest = 0.4 + LETTER * max(map(len, entries))
+    num_columns = max(1, min(num_columns, int(figure.get_figwidth() / widest)))
     lines = -(-len(entries) // num_columns)
-    figure.set_figheight(figure.get_figheight() + 0.2 + 0.22 * lines + 0.16 * (title.count("\n") + 1))
-    style: dict[str, Any] = {"loc": "outside lower center", "title_fontproperties": {"size": 9}}
-    figure.legend(entries.values(), entries.keys(), ncols=num_columns, title=title, **style)
+    figure.set_figheight(figure.get_figheight() + 0.1 + 0.15 * lines)
+    figure.legend(entries.values(), entries.keys(), ncols=num_columns, loc="outside lower center")
+
+
+def outstanding(cells: pl.DataFrame) -> pl.Expr:
+    """Whether a cell is one of those that a panel shows apart: any where lines are few; else those of the strategy that
+    servers keep budgets by, or of the first one, and of vanilla; else not of vanilla; of many models only base and the
+    main one."""
+    lines = cells.filter(pl.col("strategy") != FREE).select("model", "strategy", "solution_budget").unique()
+    first, shown = ordered(lines["strategy"], SERVED)[:1], pl.lit(True)
+    for kept in ([*first, BASELINE, FREE], [*first, FREE]):
+        if lines.height > MAX_LINES:
+            shown = pl.col("strategy").is_in(kept)
+            lines = lines.filter(shown)
+    if lines.height > MAX_LINES:
+        shown &= pl.col("model").is_in([BASE, main_model(lines["model"])])
+    return shown
 
 
 def distinct(cells: pl.DataFrame) -> tuple[pl.DataFrame, str]:
-    """The cells that one panel can show apart, and the sentence on the others for the caption."""
-    shown = cells.filter(pl.col("strategy").is_in([SERVED, FREE]))
-    if cells["model"].n_unique() <= MAX_MODELS or shown.height == cells.height or SERVED not in cells["strategy"]:
+    """The `outstanding` cells, and the sentence on the others for the caption."""
+    shown = cells.filter(outstanding(cells))
+    if shown.height == cells.height:
         return cells, ""
-    return shown, " With so many models only separate budgeting is drawn; the tables have every strategy."
+    drawn = " and ".join(map(plain, ordered(set(shown["strategy"]) - {FREE}, SERVED)))
+    if (models := ordered(shown["model"], BASE)) != ordered(cells["model"], BASE):
+        drawn += f", of {' and '.join(models)}"
+    return shown, f" Drawn: {drawn}; the tables have the others."
 
 
 class Line(NamedTuple):
-    """The cells of one model, strategy and solution budget, and how they are drawn."""
+    """The cells of one model, strategy and solution budget, and how they are drawn; `dots` are shape and filling of its
+    marks, for `Axes.plot`."""
 
     cells: pl.DataFrame
     strategy: str
-    colour: Colour
+    colour: str
     style: Style
     label: str
+    dots: dict[str, Any]
 
 
 def lines_of(cells: pl.DataFrame, sheet: Sheet) -> list[Line]:
-    """Every line of a table in the legend's order, its cells in the order they have. Call it within the block of a
-    figure: its style defines the names of colours."""
-    from matplotlib.colors import to_rgb
-
+    """Every line of a table in the legend's order, its cells in the order they have."""
     found = []
     lines = cells.partition_by("model", "strategy", "solution_budget", as_dict=True)
     for (model, strategy, solution), line in lines.items():
-        style = sheet.styles[strategy]
-        colour = tinted(to_rgb(sheet.colours[model]), style.white)
+        style, colour = sheet.styles[strategy], sheet.colours[model]
         label = f"{model}, {plain(strategy)}" + ("" if strategy == FREE else f" (s = {limit(solution)})")
         order = model, list(sheet.styles).index(strategy), solution is None, solution
-        found.append((order, Line(line, strategy, colour, style, label)))
+        face, filling = "white" if model == BASE else colour, _FILLINGS[int(colour[1:]) % len(_FILLINGS)]
+        dots = {"marker": style.marker, "fillstyle": filling, "mfc": face, "mfcalt": "white", "mew": 0.9}
+        found.append((order, Line(line, strategy, colour, style, label, dots)))
     return [line for _, line in sorted(found, key=lambda each: each[0])]
 
 
@@ -239,31 +235,30 @@ def draw_lines(axes: Axes, cells: pl.DataFrame, x: pl.Expr, sheet: Sheet) -> Non
             _interval(axes, shown.row(0, named=True), line.colour)
         low, high = 100 * shown["ci_low"], 100 * shown["ci_high"]
         axes.fill_between(shown["x"], low, high, color=line.colour, alpha=0.14, lw=0)
-        dots: dict[str, Any] = {"marker": line.style.marker, "ms": 5.5}
-        axes.plot(
-            shown["x"], 100 * shown["avg_at_k"], ls=line.style.line, lw=1.8, c=line.colour, label=line.label, **dots
-        )
-        hollow = shown.filter("partial")
-        axes.plot(hollow["x"], 100 * hollow["avg_at_k"], ls="", mfc="white", mec=line.colour, **dots)
+        style: dict[str, Any] = {"ls": line.style.line, "lw": 1.2, "ms": 4, "c": line.colour, "label": line.label}
+        axes.plot(shown["x"], 100 * shown["avg_at_k"], **style, **line.dots)
+        _cross(axes, shown)
 
 
 def draw_free(axes: Axes, cells: pl.DataFrame, x: pl.Expr, sheet: Sheet) -> None:
     """A star with its interval for each model without a budget."""
     free = cells.with_columns(partial=partial()).filter(strategy=FREE)
-    for cell in free.with_columns(x=x).sort("model").iter_rows(named=True):
-        colour = sheet.colours[cell["model"]]
-        _interval(axes, cell, colour)
-        face, edge, width = ("white", colour, 1.2) if cell["partial"] else (colour, "white", 0.6)
-        mark, label = sheet.styles[FREE].marker, f"{cell['model']}, {FREE}"
-        axes.plot(
-            cell["x"], 100 * cell["avg_at_k"], mark, ms=13, c=colour, mfc=face, mec=edge, mew=width, zorder=5,
-            label=label,
-        )  # fmt: skip
+    for line in lines_of(free.with_columns(x=x), sheet):
+        cell, style = line.cells.row(0, named=True), line.dots | {"ls": "", "ms": 8.5, "c": line.colour, "zorder": 5}
+        _interval(axes, cell, line.colour)
+        axes.plot(cell["x"], 100 * cell["avg_at_k"], label=line.label, **style)
+        _cross(axes, line.cells)
 
 
-def _interval(axes: Axes, cell: dict[str, Any], colour: Colour) -> None:
+def _interval(axes: Axes, cell: dict[str, Any], colour: str) -> None:
     """An error bar, for a cell that no line runs through."""
-    axes.vlines(cell["x"], 100 * cell["ci_low"], 100 * cell["ci_high"], color=colour, lw=1.6, zorder=4)
+    axes.vlines(cell["x"], 100 * cell["ci_low"], 100 * cell["ci_high"], color=colour, lw=1.2, zorder=4)
+
+
+def _cross(axes: Axes, cells: pl.DataFrame) -> None:
+    """Cross out the marks of partial cells."""
+    crossed = cells.filter("partial")
+    axes.plot(crossed["x"], 100 * crossed["avg_at_k"], "x", ms=5, mew=0.8, c=INK, zorder=6)
 
 
 def distances(cells: pl.DataFrame, mean: str, low: str, high: str) -> np.ndarray:
@@ -280,13 +275,13 @@ def draw_points(axes: Axes, line: Line, cells: pl.DataFrame, x: pl.Expr | Column
     estimate."""
     places = cells.select(x).to_series() if isinstance(x, pl.Expr) else cells[x[0]]
     error = None if isinstance(x, pl.Expr) else distances(cells, *x)
-    given = {"ls": "", "marker": line.style.marker, "c": line.colour, "label": line.label} | style
+    given = {"ls": "", "c": line.colour, "label": line.label} | line.dots | style
     axes.errorbar(places, 100 * cells[y[0]], xerr=error, yerr=100 * distances(cells, *y), **given)
 
 
 def draw_ring(axes: Axes, x: pl.Series, y: pl.Series) -> None:
     """Around the cells that a figure points at."""
-    axes.plot(x, 100 * y, "o", ms=13, mfc="none", mec=INK, mew=1.3, zorder=6)
+    axes.plot(x, 100 * y, "o", ms=10, mfc="none", mec=INK, mew=1, zorder=6)
 
 
 def y_label(axes: Axes, text: str) -> None:
@@ -302,9 +297,17 @@ def accuracy_axis(axes: Axes) -> None:
 
 def budget_axis(axes: Axes, ladder: Sequence[int | None]) -> None:
     """Thinking budgets evenly spaced, so that models are compared at equal ones; None is unlimited."""
-    axes.set_xticks(range(len(ladder)), [limit(t) for t in ladder])
-    axes.set_xlim(-0.5, len(ladder) - 0.5)
+    places(axes, [limit(t) for t in ladder])
     axes.set_xlabel("thinking budget t (tokens)")
+
+
+def places(axes: Axes, labels: Sequence[str]) -> None:
+    """An x axis of places with labels, which stand upright where a panel has no room for them side by side."""
+    across = axes.get_subplotspec().get_gridspec().ncols  # type: ignore[union-attr]
+    room = axes.get_figure().get_figwidth() / across - 0.5  # type: ignore[union-attr]
+    crowded = LETTER * (max(len(line) for label in labels for line in label.split("\n")) + 1) * len(labels) > room
+    axes.set_xticks(range(len(labels)), labels, rotation=90 if crowded else 0)
+    axes.set_xlim(-0.6, len(labels) - 0.4)
 
 
 def ladder_of(cells: pl.DataFrame) -> list[int | None]:
@@ -329,8 +332,8 @@ def log2_ticks(low: float, high: float) -> tuple[float, float, list[tuple[float,
 
 
 def log2_axis(axes: Axes, low: float, high: float) -> None:
-    """A log2 x axis, as of `log2_ticks`."""
+    """A log2 x axis, as of `log2_ticks`, with fewer labels where there are many."""
     left, right, ticks = log2_ticks(low, high)
     axes.set_xscale("log", base=2)
     axes.set_xlim(left, right)
-    axes.set_xticks(*zip(*ticks, strict=True))
+    axes.set_xticks(*zip(*ticks[:: -(-len(ticks) // MAX_TICKS)], strict=True))

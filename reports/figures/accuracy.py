@@ -33,16 +33,15 @@ _PUBLISHED_MARKS = ("x", "+", "1", "2", "3", "4", "|", "_")  # Thin ones, apart 
 def accuracy_vs_tokens(
     summary: pl.DataFrame, sheet: plot.Sheet, trained_budget: Budget | None, published: pl.DataFrame
 ) -> ReportFigure:
-    """avg@k over the mean sampled tokens of both phases, a panel per benchmark; the trained budget is ringed, and
-    `PUBLISHED` numbers with tokens and an accuracy are drawn."""
+    """avg@k over the mean sampled tokens of both phases, of the `distinct` cells, a panel per benchmark; the trained
+    budget is ringed, and `PUBLISHED` numbers with tokens and an accuracy are drawn."""
     summary, left_out = plot.distinct(summary)
     ringed = summary.filter(_trained_at(trained_budget))
     theirs = published.filter(pl.col("tokens").is_not_null(), pl.col("metric").is_in(ACCURACY))
     words = {"cells": _caption(summary), "left_out": left_out, "sources": sources(theirs)}
     words["budget"] = "" if ringed.is_empty() else str(trained_budget)
     target = plot.figure_files(sheet, "accuracy_vs_tokens", **words)
-    columns = _drawn(summary, "tokens_mean")
-    ours = summary.select(*columns, "tokens_mean", "tokens_mean_low", "tokens_mean_high", source=pl.lit("measured"))
+    ours = _over_tokens(summary).with_columns(source=pl.lit("measured"))
     beside = theirs.select(
         "model",
         "benchmark",
@@ -51,23 +50,32 @@ def accuracy_vs_tokens(
         source=pl.lit("published: ") + pl.col("source"),
     )
     data = pl.concat([ours, beside], how="diagonal")
-    x = pl.col("tokens_mean")
     marks = dict(zip(theirs["model"].unique().sort(), cycle(_PUBLISHED_MARKS), strict=False))
     with plot.panels_of(summary, target, data) as (panels, _):
         for axes, cells in panels:
-            _draw_seeds(axes, cells, x, sheet, pl.col(by_seed("tokens_mean")))
-            plot.draw_lines(axes, cells, x, sheet)
-            plot.draw_free(axes, cells, x, sheet)
+            _draw_over_tokens(axes, cells, sheet)
             ring = cells.filter(_trained_at(trained_budget))
             plot.draw_ring(axes, ring["tokens_mean"], ring["avg_at_k"])
             there = theirs.filter(benchmark=cells["benchmark"][0])
             for (model,), part in there.sort("model").partition_by("model", as_dict=True, maintain_order=True).items():
-                style: dict[str, Any] = {"marker": marks[str(model)], "ms": 7, "c": "0.55", "mew": 1.4}
+                style: dict[str, Any] = {"marker": marks[str(model)], "ms": 5, "c": "0.45", "mew": 1.1}
                 axes.plot(part["tokens"], part["value"], ls="", label=f"published: {model}", **style)
             tokens = [*cells["tokens_mean"], *there["tokens"]]
             plot.log2_axis(axes, min(tokens), max(tokens))
-            axes.set_xlabel(plot.TOKENS_LABEL)
-            plot.accuracy_axis(axes)
+    return target
+
+
+def strategies_vs_tokens(summary: pl.DataFrame, sheet: plot.Sheet) -> ReportFigure | None:
+    """avg@k of every strategy over sampled tokens, a panel per benchmark and model. None where `accuracy_vs_tokens`
+    leaves none out."""
+    if plot.distinct(summary)[0].height == summary.height:
+        return None
+    target = plot.figure_files(sheet, "strategies_vs_tokens", cells=_caption(summary))
+    with plot.panels_of(summary, target, _over_tokens(summary), sheet) as (panels, _):
+        for axes, cells in panels:
+            _draw_over_tokens(axes, cells, sheet)
+            tokens = summary.filter(benchmark=cells["benchmark"][0])["tokens_mean"]  # One axis for all models.
+            plot.log2_axis(axes, min(tokens), max(tokens))
     return target
 
 
@@ -109,20 +117,20 @@ def pareto_frontier(priced: pl.DataFrame, advised: pl.DataFrame, sheet: plot.She
     with plot.panels_of(priced, target, priced.select(*CELL, *values, "frontier")) as (panels, _):
         for axes, cells in panels:
             for line in plot.lines_of(cells, sheet):
-                accuracy, dots = 100 * line.cells["avg_at_k"], line.style.marker
-                axes.plot(line.cells["cost"], accuracy, dots, ms=4, c=line.colour, alpha=0.35)
+                accuracy = 100 * line.cells["avg_at_k"]
+                axes.plot(line.cells["cost"], accuracy, ls="", ms=3, c=line.colour, alpha=0.35, **line.dots)
                 best, costs = line.cells.filter("frontier"), ("cost", "cost_low", "cost_high")
                 label = line.label if best.height else None
-                plot.draw_points(axes, line, best, costs, plot.ACCURACY, ms=6, elinewidth=0.9, label=label)
+                plot.draw_points(axes, line, best, costs, plot.ACCURACY, ms=4.5, elinewidth=0.8, label=label)
             frontier = cells.filter("frontier").sort("cost")
             axes.step(frontier["cost"], 100 * frontier["avg_at_k"], where="post", c=plot.INK, lw=0.9, zorder=1)
             ring = cells.join(holds, on=CELL, how="semi", nulls_equal=True)
             plot.draw_ring(axes, ring["cost"], ring["avg_at_k"])
             for cell in ring.with_columns(text=budget_text()).iter_rows(named=True):
                 place = cell["cost"], 100 * cell["avg_at_k"]
-                axes.annotate(cell["text"], place, (8, -12), textcoords="offset points", size=8)
+                axes.annotate(cell["text"], place, (6, -9), textcoords="offset points", size=7)
             plot.log2_axis(axes, min(cells["cost"]), max(cells["cost"]))
-            axes.set_xlabel(f"{unit}, mean per response")
+            axes.set_xlabel(unit)
             plot.accuracy_axis(axes)
     return target
 
@@ -139,9 +147,9 @@ def stop_frontier(found: pl.DataFrame, sheet: plot.Sheet, unit: str) -> ReportFi
             fixed, rules, best = part.filter(kind=BUDGETED), best_rules(part), part.filter(kind=ORACLE)
             limited = fixed.filter(pl.col("budget").is_not_null())
             free = fixed.filter(pl.col("budget").is_null())
-            axes.plot(fixed["cost"], 100 * fixed["accuracy"], "-", c=colour, lw=1.2)
-            axes.plot(limited["cost"], 100 * limited["accuracy"], "o", ms=4, c=colour, label="fixed budgets")
-            axes.plot(free["cost"], 100 * free["accuracy"], "*", ms=11, c=colour, label="no budget")
+            axes.plot(fixed["cost"], 100 * fixed["accuracy"], "-", c=colour, lw=1)
+            axes.plot(limited["cost"], 100 * limited["accuracy"], "o", ms=3, c=colour, label="fixed budgets")
+            axes.plot(free["cost"], 100 * free["accuracy"], "*", ms=8, c=colour, label="no budget")
             costs, means = fixed["cost"].to_numpy(), fixed["accuracy"].to_numpy()
             corners = hull(costs.tolist(), means.tolist())
             between = np.linspace(costs[corners[0]], costs[corners[-1]], _POINTS)
@@ -149,12 +157,12 @@ def stop_frontier(found: pl.DataFrame, sheet: plot.Sheet, unit: str) -> ReportFi
             axes.plot(between, 100 * mixed, "--", c=colour, lw=1, label="their mixtures")
             bars = plot.distances(rules, "gain", "gain_low", "gain_high")
             axes.errorbar(
-                rules["cost"], 100 * rules["accuracy"], 100 * bars, fmt="D", ms=4, c=plot.INK, lw=0.9,
+                rules["cost"], 100 * rules["accuracy"], 100 * bars, fmt="D", ms=3, c=plot.INK, lw=0.8,
                 label="stop rules",
             )  # fmt: skip
-            axes.plot(best["cost"], 100 * best["accuracy"], "x", ms=7, c=plot.INK, label="best of each sample")
+            axes.plot(best["cost"], 100 * best["accuracy"], "x", ms=5, c=plot.INK, label="best of each sample")
             plot.log2_axis(axes, min(part["cost"]), max(part["cost"]))
-            axes.set_xlabel(f"{unit}, mean per response")
+            axes.set_xlabel(unit)
             plot.accuracy_axis(axes)
     return target
 
@@ -170,9 +178,23 @@ def _draw_by_budget(cells: pl.DataFrame, target: ReportFigure, sheet: plot.Sheet
             # Next to each other, because models without a budget tend to be equally good.
             plot.draw_free(axes, part, place + 0.5 * (pl.col("model").rank("dense") - 1) / spread - 0.25, sheet)
             if star is not None:
-                axes.axvline(ladder.index(star), color=plot.INK, lw=1.2, ls=":", zorder=0)
+                axes.axvline(ladder.index(star), color=plot.INK, lw=1, ls=":", zorder=0)
             plot.budget_axis(axes, ladder)
             plot.accuracy_axis(axes)
+
+
+def _over_tokens(summary: pl.DataFrame) -> pl.DataFrame:
+    """The data of cells that are drawn over tokens."""
+    return summary.select(*_drawn(summary, "tokens_mean"), "tokens_mean", "tokens_mean_low", "tokens_mean_high")
+
+
+def _draw_over_tokens(axes: Axes, cells: pl.DataFrame, sheet: plot.Sheet) -> None:
+    x = pl.col("tokens_mean")
+    _draw_seeds(axes, cells, x, sheet, pl.col(by_seed("tokens_mean")))
+    plot.draw_lines(axes, cells, x, sheet)
+    plot.draw_free(axes, cells, x, sheet)
+    axes.set_xlabel(plot.TOKENS_LABEL)
+    plot.accuracy_axis(axes)
 
 
 def _caption(summary: pl.DataFrame) -> str:
@@ -203,7 +225,7 @@ def _draw_seeds(axes: Axes, cells: pl.DataFrame, x: pl.Expr, sheet: plot.Sheet, 
         listed = line.cells.select(scores, x=pl.col("x").repeat_by("num_seeds") if of_seed is None else of_seed)
         values = listed.to_dict(as_series=False)
         accuracy = 100 * np.array(values[by_seed("avg_at_k")])
-        axes.plot(values["x"], accuracy, ls=line.style.line, lw=0.8, c=line.colour, alpha=0.45)
+        axes.plot(values["x"], accuracy, ls=line.style.line, lw=0.6, c=line.colour, alpha=0.45)
 
 
 def _trained_at(budget: Budget | None) -> pl.Expr:

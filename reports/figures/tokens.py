@@ -14,12 +14,12 @@ from reports.wording import limit, plain
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Fill and outline of a phase, apart from the colours of the two models.
-PHASES = {"thinking": ("think_tokens", "#56B4E9", "#1F6F9F"), "solution": ("solution_tokens", "#E69F00", "#8A5F00")}
+# Column of a phase, and the share of white in the model's colour that fills it.
+PHASES = {"thinking": ("think_tokens", 0.85), "solution": ("solution_tokens", 0.45)}
 _QUANTILES = {"whislo": 0.05, "q1": 0.25, "med": 0.5, "q3": 0.75, "whishi": 0.95}
 
-PARTS = {"needed": "#56B4E9", "overthinking": "#E69F00", "futile": "#9A9A9A"}
-"""Thinking tokens by what they went into, from below."""
+PARTS = {"needed": 0.0, "overthinking": 0.5, "futile": 0.85}
+"""Thinking tokens by what they went into, from below, with the share of white."""
 
 
 def tokens_by_phase(rows: pl.DataFrame, sheet: plot.Sheet, strategy: str) -> ReportFigure | None:
@@ -37,7 +37,7 @@ def tokens_by_phase(rows: pl.DataFrame, sheet: plot.Sheet, strategy: str) -> Rep
             forced_tokens=pl.col("forced_tokens").mean(),
             **{
                 f"{phase}_{name}": pl.col(column).quantile(share, "linear")
-                for phase, (column, _, _) in PHASES.items()
+                for phase, (column, _) in PHASES.items()
                 for name, share in _QUANTILES.items()
             },
         )
@@ -48,8 +48,9 @@ def tokens_by_phase(rows: pl.DataFrame, sheet: plot.Sheet, strategy: str) -> Rep
     target = plot.figure_files(sheet, "tokens_by_phase", strategy=plain(strategy))
     with plot.panels_of(data, target, data, sheet) as (panels, legend):
         for axes, cells in panels:
-            legend.update(_phase_boxes(axes, cells, budgets))
-            axes.set_xlabel("thinking budget t (tokens; ∞: unconstrained)")
+            _phase_boxes(axes, cells, budgets, sheet.colours[cells["model"][0]])
+            legend.update(_legend({phase: white for phase, (_, white) in PHASES.items()}))
+            axes.set_xlabel("thinking budget t (tokens)")
             plot.y_label(axes, "tokens per trajectory")
     return target
 
@@ -69,19 +70,20 @@ def thinking_spent(spent: pl.DataFrame, sheet: plot.Sheet, strategy: str) -> Rep
     with plot.panels_of(data, target, data, sheet) as (panels, legend):
         for axes, cells in panels:
             x = cells.select(plot.place_on(ladder)).to_series().to_numpy()
-            height = 0 * x
-            for i, (part, colour) in enumerate(PARTS.items()):
+            height, colour = 0 * x, sheet.colours[cells["model"][0]]
+            legend.update(_legend(PARTS))
+            for i, (part, white) in enumerate(PARTS.items()):
                 values = cells[part].to_numpy()
-                legend[part] = axes.bar(x, values, bottom=height, width=0.72, color=colour)
+                axes.bar(x, values, bottom=height, width=0.72, **_filled(colour, white))
                 height = height + values
                 bounded = cells.with_columns(x=x + 0.2 * (i - 1), top=height).filter(
                     pl.col(part) > 0, pl.col(f"{part}_low").is_not_null()
                 )
                 error = plot.distances(bounded, part, f"{part}_low", f"{part}_high")
-                axes.errorbar(bounded["x"], bounded["top"], yerr=error, ls="", c=plot.INK, elinewidth=0.9)
+                axes.errorbar(bounded["x"], bounded["top"], yerr=error, ls="", c=plot.INK, elinewidth=0.7)
             for place, share in zip(x, cells["starved"], strict=True):
                 top = axes.get_xaxis_transform()
-                axes.text(place, 0.99, f"{100 * share:.0f} %", transform=top, ha="center", va="top", size=8)
+                axes.text(place, 0.99, f"{100 * share:.0f}", transform=top, ha="center", va="top", size=7)
             axes.margins(y=0.15)
             plot.budget_axis(axes, ladder)
             plot.y_label(axes, "thinking tokens per trajectory")
@@ -103,7 +105,7 @@ def sufficient_budgets(spent: pl.DataFrame, sheet: plot.Sheet) -> ReportFigure |
                 x = line.cells.select(plot.place_on(ladder)).to_series()
                 low, high, middle = (100 * line.cells[f"solved_within{end}"] for end in ("_low", "_high", ""))
                 axes.fill_between(x, low, high, color=line.colour, alpha=0.12, lw=0)
-                style: dict[str, Any] = {"ls": line.style.line, "marker": line.style.marker, "ms": 5, "lw": 1.6}
+                style: dict[str, Any] = {"ls": line.style.line, "ms": 4, "lw": 1.2} | line.dots
                 axes.plot(x, middle, c=line.colour, label=line.label, **style)
             plot.budget_axis(axes, ladder)
             axes.set_ylim(-3, 103)
@@ -119,28 +121,39 @@ def _by_responses(spent: pl.DataFrame) -> pl.DataFrame:
     ).drop("responses")
 
 
-def _phase_boxes(axes: Axes, cells: pl.DataFrame, budgets: list[int | None]) -> dict[str, Any]:
-    """Two boxes per budget, thinking left and solution right; the legend's entries."""
-    entries: dict[str, Any] = {}
+def _filled(colour: str, white: float) -> dict[str, Any]:
+    """The outline of a bar or a box, and its filling: the colour with a share of white."""
+    from matplotlib.colors import to_rgb
+
+    filling = tuple(each + (1 - each) * white for each in to_rgb(colour))
+    return {"edgecolor": colour, "facecolor": filling, "linewidth": 0.7}
+
+
+def _legend(shares: dict[str, float]) -> dict[str, Any]:
+    """What fillings mean, in no model's colour."""
+    from matplotlib.patches import Patch
+
+    return {name: Patch(**_filled(plot.INK, white)) for name, white in shares.items()}
+
+
+def _phase_boxes(axes: Axes, cells: pl.DataFrame, budgets: list[int | None], colour: str) -> None:
+    """Two boxes per budget, thinking left and solution right."""
     places = [budgets.index(t) for t in cells["think_budget"]]
-    for shift, (phase, (_, fill, edge)) in zip((-0.19, 0.19), PHASES.items(), strict=True):
-        boxes = axes.bxp(
+    for shift, (phase, (_, white)) in zip((-0.19, 0.19), PHASES.items(), strict=True):
+        axes.bxp(
             [{name: row[f"{phase}_{name}"] for name in _QUANTILES} for row in cells.iter_rows(named=True)],
             positions=[place + shift for place in places],
             widths=0.32,
             showfliers=False,
             patch_artist=True,
-            boxprops={"facecolor": fill, "edgecolor": edge, "linewidth": 0.8},
+            boxprops=_filled(colour, white),
             # A phase that always spends its budget is only this line: it must carry the colour.
-            medianprops={"color": edge, "linewidth": 2.4},
-            whiskerprops={"color": edge},
-            capprops={"color": edge},
+            medianprops={"color": colour, "linewidth": 1.8},
+            whiskerprops={"color": colour, "linewidth": 0.8},
+            capprops={"color": colour, "linewidth": 0.8},
             manage_ticks=False,
         )
-        entries[phase] = boxes["boxes"][0]
     forced = dict(zip(places, cells["forced_tokens"], strict=True))
     labels = [f"{limit(t)}\n{f'{forced[i]:.2f}' if i in forced else '–'}" for i, t in enumerate(budgets)]
-    axes.set_xticks(range(len(budgets)), labels)
-    axes.set_xlim(-0.6, len(budgets) - 0.4)
+    plot.places(axes, labels)
     axes.axhline(0, color="none")  # brings 0 into view
-    return entries

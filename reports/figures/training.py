@@ -48,12 +48,12 @@ def training_curves(trainings: Mapping[str, Training], sheet: plot.Sheet) -> Rep
             lines = data.filter(panel=panel).partition_by("model", "series", "name", as_dict=True, maintain_order=True)
             for (model, series, _), points in lines.items():
                 style: dict[str, Any] = {"ls": STYLES[str(series)], "color": sheet.colours[str(model)]}
-                dots: dict[str, Any] = {"marker": "o", "ms": 4} if series == "validation" else {"lw": 2}
+                dots: dict[str, Any] = {"marker": "o", "ms": 3} if series == "validation" else {"lw": 1.3}
                 window = 1 if series == "validation" else SMOOTHING_STEPS
                 of_seeds = points.partition_by("seed")
                 for seed in of_seeds if len(of_seeds) > 1 or window > 1 else []:
                     shown = _smooth(seed, window) if len(of_seeds) > 1 else seed
-                    axes.plot(shown["step"], shown["value"], lw=0.7, alpha=0.4, **style)
+                    axes.plot(shown["step"], shown["value"], lw=0.5, alpha=0.4, **style)
                 trend = _smooth(points.group_by("step").agg(pl.col("value").mean()).sort("step"), window)
                 axes.plot(trend["step"], trend["value"], **style, **dots)
             axes.set_title(panel)
@@ -65,9 +65,9 @@ def training_curves(trainings: Mapping[str, Training], sheet: plot.Sheet) -> Rep
         # Colour is the model, line style the phase.
         models = data["model"].unique(maintain_order=True)
         phases = [name for name in ("response", "thinking", "solution") if name in data["series"]]
-        legend = {model: Line2D([], [], color=sheet.colours[model], lw=2) for model in models}
+        legend = {model: Line2D([], [], color=sheet.colours[model]) for model in models}
         legend |= {phase: Line2D([], [], color=plot.INK, ls=STYLES[phase]) for phase in phases}
-        plot.legend_below(figure, legend, target.caption, num_columns=6)
+        plot.legend_below(figure, legend, num_columns=6)
     return target
 
 

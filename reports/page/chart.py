@@ -17,13 +17,12 @@ from elastic_core.statistics.cost import on_frontier
 from elastic_core.strategies import FREE, SERVED
 from elastic_core.trajectory import CELL
 from reports.content import Setting
-from reports.figures import NUM_COLOURS, log2_ticks, model_colours, strategy_styles
-from reports.summary import BASE, main_model, partial
+from reports.figures import NUM_COLOURS, log2_ticks, model_colours, outstanding, strategy_styles
+from reports.summary import partial
 from reports.wording import budget_text, ordered, plain, sampled, with_bounds
 
 WIDTH, HEIGHT = 480, 290  # Of a panel, in the units of its SVG.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 40, 12, 10, 46  # Of these, for the axes.
-_MAX_LINES = 4  # Most lines of one panel that can be distinguished at a glance.
 DRAWING = {"width": WIDTH, "height": HEIGHT, "left": _LEFT, "right": _RIGHT, "bottom": _BOTTOM}
 """What the template draws with."""
 
@@ -78,7 +77,7 @@ def main_chart(priced: pl.DataFrame, settings: Iterable[Setting], unit: str) -> 
 
 
 def _panel(cells: pl.DataFrame, unit: str) -> Panel:
-    cells = cells.with_columns(faint=~_outstanding(cells))
+    cells = cells.with_columns(faint=~outstanding(cells))
     left, right, ticks = log2_ticks(min(cells["tokens_mean"]), max(cells["tokens_mean"]))
 
     def x(tokens: float) -> float:
@@ -113,18 +112,6 @@ def _panel(cells: pl.DataFrame, unit: str) -> Panel:
         [(x(tokens), label) for tokens, label in ticks],
         up,
     )
-
-
-def _outstanding(cells: pl.DataFrame) -> pl.Expr:
-    """Whether a cell stands out: all where lines are few; else those of the strategy that servers keep budgets by, or
-    of the first one. Of many models only the main one and base."""
-    lines = cells.filter(pl.col("strategy") != FREE).select("model", "strategy", "solution_budget").unique()
-    if lines.height > _MAX_LINES:
-        lines = lines.filter(strategy=ordered(lines["strategy"], SERVED)[0])
-    if lines.height > _MAX_LINES:
-        lines = lines.filter(pl.col("model").is_in([BASE, main_model(lines["model"])]))
-    of_line = pl.struct("model", "strategy").is_in(lines.select(pl.struct("model", "strategy")).to_series().implode())
-    return of_line | (pl.col("strategy") == FREE) & pl.col("model").is_in(lines["model"].implode())
 
 
 def _told(cell: dict[str, Any], unit: str) -> str:

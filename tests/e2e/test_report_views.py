@@ -178,10 +178,10 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_other_strategies_are_faint_until_the_legend_singles_them_out(page: Page, crowded: str) -> None:
     opened(page, crowded)
-    other, ours = (page.locator(f".line[data-strategy={name}]").first for name in ("vanilla", "separate"))
+    other, ours = (page.locator(f".line[data-strategy={name}]").first for name in ("budget_forcing", "separate"))
     expect(ours).to_have_css("opacity", "1")
     expect(other).to_have_css("opacity", "0.25")
-    page.get_by_role("button", name="vanilla", exact=True).click()
+    page.get_by_role("button", name="budget forcing", exact=True).click()
     expect(other).to_have_css("opacity", "1")
     expect(ours).to_have_css("opacity", "0.1")
 

@@ -82,7 +82,7 @@ def test_more_samples_replace_the_points_of_fewer(tracker: Tracker, checkpoints:
             for (_, low), (_, accuracy), (_, high) in zip(lows, points, highs, strict=True):
                 assert 0 <= low <= accuracy <= high <= 100
         colours = [curves[f"{model} · over tokens"].data.tags["mlflow.runColor"] for model in ("base", "trained")]
-        assert colours == ["#0072b2", "#d55e00"], "those of the report's figures"
+        assert colours == ["#0072b2", "#c04f00"], "those of the report's figures"
         ids = {name: run.info.run_id for name, run in curves.items()}
         noted = tracker.client.get_run(sweep).data.tags["mlflow.note.content"]
         assert all(run_id in noted for run_id in ids.values()), "the links lead to the runs that there are"

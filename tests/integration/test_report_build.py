@@ -60,7 +60,7 @@ def test_a_report_is_its_text_its_summary_its_figures_and_its_tables(built: Path
     text = (built / "report.md").read_text()
     for figure in (built / "figures").glob("*.png"):
         assert f"](figures/{figure.name})" in text
-        assert figure.with_suffix(".svg").exists()
+        assert all(figure.with_suffix(form).exists() for form in (".svg", ".pdf", ".tex"))
         assert pl.read_csv(figure.with_suffix(".csv")).height > 0
     for table in (built / "tables").glob("*.csv"):
         assert f"(tables/{table.name})" in text

@@ -21,7 +21,8 @@ def test_a_half_done_sweep_is_reported_and_says_how_much_of_it_is_there(tmp_path
     (sweep / "inputs.json").write_text(json.dumps({"inputs": {"benchmarks": {"hard": ""}}, "request": request}))
     out = tmp_path / "out"
     done = elastic(
-        "report", "--from", str(sweep / "table"), "--to", str(out), "--price", "1", "0.1", "2", runs=tmp_path / "runs"
+        *("report", "--from", str(sweep / "table"), "--to", str(out), "--price", "1", "0.1", "2", "--latex"),
+        runs=tmp_path / "runs",
     )
     assert done.returncode == 0, done.stdout
     found, to_set, told, verdict, undecided, coverage, markdown, page = done.stdout.splitlines()
@@ -38,6 +39,9 @@ def test_a_half_done_sweep_is_reported_and_says_how_much_of_it_is_there(tmp_path
     assert coverage in text
     assert "0.1 per cached input and 2 per output token" in text
     assert (out / "figures" / "thinking_spent.svg").exists()
+    for name in ("model_comparison", "model_differences", "costs"):
+        assert rf"\label{{tab:{name}}}" in (out / "tables" / f"{name}.tex").read_text()
+    assert "tables/costs.tex" in json.loads((out / "files.json").read_text())
 
 
 def test_a_table_of_a_preset_is_reported_as_its_section_report_says(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Figures of whole, partial and single-cell tables. What they look like is for eyes; that they say what they show, and
 that their data is what was measured, for tests."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -82,23 +83,71 @@ TABLES = {
 def test_accuracy_of_any_table_is_drawn(table: dict[str, list[str]], tmp_path: Path) -> None:
     rows = make_rows(num_problems=3, num_samples=2, **table)
     summary = summarize(rows)
-    for figure in (
-        accuracy.accuracy_vs_tokens(summary, sheet(tmp_path, rows), Budget(48, 32), NOTHING),
-        accuracy.accuracy_vs_budget(summary, sheet(tmp_path, rows), Budget(48, 32)),
-    ):
+    first = accuracy.accuracy_vs_tokens(summary, sheet(tmp_path, rows), Budget(48, 32), NOTHING)
+    strategies = accuracy.strategies_vs_tokens(summary, sheet(tmp_path, rows))
+    for figure in (first, accuracy.accuracy_vs_budget(summary, sheet(tmp_path, rows), Budget(48, 32))):
         assert figure.png.read_bytes().startswith(PNG)
         assert figure.svg.read_text().startswith("<?xml")
-        assert set(pl.read_csv(figure.data)["model"]) == set(rows["model"])
+    # What the first figure leaves out is in that of the strategies.
+    assert set(pl.read_csv((strategies or first).data)["model"]) == set(rows["model"])
 
 
-def test_a_figure_says_its_counts_its_band_and_its_lines(texts: list[str], tmp_path: Path) -> None:
+def test_a_figure_says_its_counts_and_its_lines_and_leaves_title_and_caption_to_the_text(
+    texts: list[str], tmp_path: Path
+) -> None:
     rows = make_rows(num_problems=5, num_samples=3)
     figure = accuracy.accuracy_vs_tokens(summarize(rows), sheet(tmp_path, rows), Budget(48, 32), NOTHING)
     assert "hard (5 problems × 3 samples)" in texts
-    assert figure.caption in texts
+    assert not {figure.title, figure.caption} & set(texts)
     assert "95 % intervals, clustered by problem" in figure.caption
     assert "48+32" in figure.caption
-    assert {"base, separate (s = 32)", "trained, budget forcing (s = 32)", "base, unconstrained"} <= set(texts)
+    tex = figure.tex.read_text()
+    assert rf"\caption{{\textbf{{{figure.title}.}} {figure.caption.replace('%', chr(92) + '%')}}}" in tex
+    assert r"\includegraphics{accuracy_vs_tokens.pdf}" in tex and r"\label{fig:accuracy_vs_tokens}" in tex
+
+
+def test_the_first_figure_has_separate_and_vanilla_and_the_stars_and_another_one_every_strategy(
+    texts: list[str], tmp_path: Path
+) -> None:
+    rows = make_rows(num_problems=3)
+    first = accuracy.accuracy_vs_tokens(summarize(rows), sheet(tmp_path, rows), None, NOTHING)
+    lines = {f"{model}, {name}" for model in ("base", "trained") for name in ("separate (s = 32)", "vanilla (s = 32)")}
+    assert {text for text in texts if text.startswith(("base, ", "trained, "))} == lines | {
+        "base, unconstrained",
+        "trained, unconstrained",
+    }
+    assert "Drawn: separate and vanilla; the tables have the others." in first.caption
+    others = accuracy.strategies_vs_tokens(summarize(rows), sheet(tmp_path, rows))
+    assert others is not None and "trained, budget forcing (s = 32)" in texts
+    assert pl.read_csv(others.data).select("model", "strategy").n_unique() == 2 * 4
+    few = summarize(rows.filter(pl.col("strategy") != "budget_forcing"))
+    assert accuracy.strategies_vs_tokens(few, sheet(tmp_path, rows)) is None
+
+
+def test_marks_of_models_differ_without_their_colours(tmp_path: Path) -> None:
+    rows = make_rows(models=["base", "control", "trained"], strategies=["separate", "unconstrained"], num_problems=3)
+    lines = lines_of(summarize(rows), sheet(tmp_path, rows))
+    marks = {(line.dots["fillstyle"], line.dots["mfc"] == "white") for line in lines}
+    assert len(marks) == 3 and {line.style.marker for line in lines} == {"o", "*"}
+
+
+@pytest.mark.parametrize(("benchmarks", "inches"), [(["hard"], 3.25), (["easy", "hard"], 6.75)])
+def test_a_figure_is_as_wide_as_a_column_or_both_with_text_as_text(
+    benchmarks: list[str], inches: float, tmp_path: Path
+) -> None:
+    rows = make_rows(num_problems=3, benchmarks=benchmarks, strategies=["separate"])
+    figure = accuracy.accuracy_vs_tokens(summarize(rows), sheet(tmp_path, rows), None, NOTHING)
+    svg, pdf = figure.svg.read_text(), figure.pdf.read_bytes()
+    assert f'width="{72 * inches:g}pt"' in svg and f"/MediaBox [ 0 0 {72 * inches:g} ".encode() in pdf
+    assert re.search(r"font-size: 8px[^>]+>mean tokens sampled<", svg)
+    assert b"/FontFile2" in pdf and b"/Type3" not in pdf and b"Date" not in pdf
+    assert figure.tex.read_text().startswith(r"\begin{figure*}" if inches > 4 else r"\begin{figure}")
+
+
+def test_a_dollar_in_a_name_is_no_formula(texts: list[str], tmp_path: Path) -> None:
+    rows = make_rows(num_problems=2, models=["base"]).with_columns(model=pl.lit("a$\\frac$b_{"))
+    figure = accuracy.accuracy_vs_tokens(summarize(rows), sheet(tmp_path, rows), None, NOTHING)
+    assert "a$\\frac$b_{, separate" in figure.svg.read_text()
 
 
 def test_cells_of_a_half_done_sweep_are_marked_and_counted(texts: list[str], tmp_path: Path) -> None:
@@ -106,14 +155,14 @@ def test_cells_of_a_half_done_sweep_are_marked_and_counted(texts: list[str], tmp
     half = rows.filter((pl.col("strategy") != "vanilla") | (pl.col("problem") < "003"))
     figure = accuracy.accuracy_vs_budget(summarize(half), sheet(tmp_path, rows), None)
     assert "hard (3 to 5 problems × 4 samples)" in texts
-    assert "Hollow" in figure.caption
-    assert "Hollow" not in accuracy.accuracy_vs_budget(summarize(rows), sheet(tmp_path, rows), None).caption
+    assert "Crossed" in figure.caption
+    assert "Crossed" not in accuracy.accuracy_vs_budget(summarize(rows), sheet(tmp_path, rows), None).caption
 
 
 def test_of_many_models_one_strategy_is_drawn_and_the_caption_says_so(texts: list[str], tmp_path: Path) -> None:
     rows = make_rows(models=["base", "a", "b", "c"], budgets=[16, 48], num_problems=3)
     figure = accuracy.accuracy_vs_tokens(summarize(rows), sheet(tmp_path, rows), None, NOTHING)
-    assert "only separate budgeting is drawn" in figure.caption
+    assert "Drawn: separate; the tables have the others." in figure.caption
     assert not any("vanilla" in text for text in texts)
 
 
@@ -137,7 +186,7 @@ def test_equal_tables_make_equal_bytes(tmp_path: Path) -> None:
         accuracy.accuracy_vs_tokens(summarize(table), sheet(tmp_path / name, rows), None, NOTHING)
         for name, table in (("a", rows), ("b", shuffled))
     ]
-    for first, second in zip(*((figure.png, figure.svg, figure.data) for figure in figures), strict=True):
+    for first, second in zip(*(figure.files for figure in figures), strict=True):
         assert first.read_bytes() == second.read_bytes()
 
 
