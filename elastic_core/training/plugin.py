@@ -61,6 +61,21 @@ def _export_adapters_merged(checkpoints: Any) -> None:
     checkpoints.get_fsdp_full_state_dict = merged
 
 
+def _leave_tied_weights_to_one_name(utils: Any) -> None:
+    """verl 0.9.1 loads each bucket of weights by itself, and vLLM (0.29 to 0.33) refuses the second name of a tied
+    weight where the first is not beside it: lm_head, in the last bucket, is the embedding of the first."""
+    update = utils.vLLMColocateWorkerExtension._update_weights
+
+    @wraps(update)
+    def without_second_names(self: Any, weights: Any, **how: Any) -> None:
+        from vllm.model_executor.models.utils import _get_tied_embedding_params
+
+        tied = _get_tied_embedding_params(self.model_runner.model)
+        update(self, [(name, weight) for name, weight in weights if name not in tied], **how)
+
+    utils.vLLMColocateWorkerExtension._update_weights = without_second_names
+
+
 def _record_configuration_as_artifact() -> None:
     """verl 0.9.1 logs its thousand settings as parameters of the MLflow run, which never change there: a training that
     goes on with more machines could not attach to its run any more, and the few that matter are lost among them."""
@@ -105,6 +120,7 @@ micro_batches.install()
 register_post_import_hook(_register_server, "verl.workers.rollout.replica")
 register_post_import_hook(private_stores.hide_weights, "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer")
 register_post_import_hook(_leave_output_layer_to_the_root, "verl.utils.fsdp_utils")
+register_post_import_hook(_leave_tied_weights_to_one_name, "verl.workers.rollout.vllm_rollout.utils")
 register_post_import_hook(_export_adapters_merged, "verl.utils.checkpoint.fsdp_checkpoint_manager")
 _record_configuration_as_artifact()
 _import_less()
