@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from elastic_core.engines.budgets.parameters import installed_runner
+from elastic_core.engines.budgets.parameters import installed_runner, refused_drafts
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.models.special_tokens import Markers
 from elastic_core.serving.requests import VARIABLE, ServeConfiguration
@@ -94,8 +94,9 @@ def conflict(ours: Sequence[str], further: Sequence[str]) -> str | None:
     if not further:
         return None
     added = _names(further)
-    if speculative := sorted(name for name in added if name.startswith(("speculative", "spec_"))):
-        return f"{_flag(speculative[0])}: budgets are not served with speculative decoding; leave it out"
+    speculative = sorted(name for name in added if name.startswith(("speculative", "spec_")))
+    if speculative and (refused := refused_drafts(ours[list(ours).index("--logits-processors") + 1])):
+        return f"{_flag(speculative[0])}: {refused}"
     taken = sorted(added & ((_names(ours) | _CHECKED) - _ADDABLE))
     if not taken:
         return None

@@ -35,7 +35,7 @@ def refused_arguments(tmp_path: Path) -> Iterator[tuple[list[str], str]]:
     yield ["--uds", "socket"], "--uds after"
     yield ["other"], "--model after"
     for speculative in (["--speculative_config.method", "ngram"], ["-sc", "{}"], ["--spec-model", "small"]):
-        yield speculative, "not served with speculative decoding"
+        yield speculative, "speculative decoding on vLLM's V2 runner alone"
 
 
 def test_after_the_dashes_nothing_is_taken_that_budgets_or_checks_hang_on(tmp_path: Path) -> None:

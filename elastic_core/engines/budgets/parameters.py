@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import re
 from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from elastic_core.budget import UNLIMITED, Budget
@@ -33,9 +36,7 @@ def additional_config(marks: Marks) -> dict[str, Any]:
 
 def marks_of(vllm_config: Any) -> Marks:
     """Reads `additional_config` back; without it marks are those that the model's tokenizer and chat template show.
-    A ValueError when they show none, or the engine decodes speculatively."""
-    if vllm_config.speculative_config is not None:
-        raise ValueError("budgets are not served with speculative decoding; start without it")
+    A ValueError when they show none."""
     found = (vllm_config.additional_config or {}).get(KEY)
     if found is None:
         return Marks.of(load_markers(vllm_config.model_config.tokenizer)[1])
@@ -116,6 +117,32 @@ class Runner(NamedTuple):
 
 V1 = Runner("elastic_core.engines.budgets.v1:SeparateBudgets", {"VLLM_USE_V2_MODEL_RUNNER": "0"})
 V2 = Runner("elastic_core.engines.budgets.v2:SeparateBudgets", {"VLLM_USE_V2_MODEL_RUNNER": "1"})
+
+
+DRAFTS_READ = "da260d7cdb2bdab87c78a3eed868ad31a2a1f2bf0607f5fbc90b42b4ba4e8f4e"
+"""SHA-256 of vLLM's files that budgets under speculative decoding rest on, as they were read: those of 0.31."""
+_READ_FILES = (
+    "sample/logits_processor/interface.py",
+    "sample/sampler.py",
+    "spec_decode/rejection_sampler.py",
+    "spec_decode/rejection_sampler_utils.py",
+)
+
+
+def refused_drafts(processor: str) -> str | None:
+    """Why an engine with this processor keeps no budgets under speculative decoding, None where it does."""
+    alone = "leave speculative decoding out"
+    if processor != V2.processor:
+        return f"budgets are served with speculative decoding on vLLM's V2 runner alone, on a GPU; {alone}"
+    found = find_spec("vllm")
+    if found is None or found.origin is None:
+        raise RuntimeError("vLLM is not installed")
+    directory = Path(found.origin).parent / "v1" / "worker" / "gpu"
+    files = [directory / name for name in _READ_FILES]
+    read = hashlib.sha256(b"".join(file.read_bytes() for file in files if file.exists())).hexdigest()
+    if read == DRAFTS_READ:
+        return None
+    return f"{vllm_version()} verifies draft tokens in another way than the one that budgets were written for; {alone}"
 
 
 def installed_runner(device: Literal["cpu", "cuda"]) -> Runner:

@@ -13,6 +13,8 @@ from elastic_core.engines.budgets.processor import Progress, Schedule, force
 
 class SeparateBudgets(LogitsProcessor):
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        if vllm_config.speculative_config is not None:
+            raise ValueError("budgets are served with speculative decoding on vLLM's V2 runner alone")
         self._marks = marks_of(vllm_config)
         self._pinned = is_pin_memory
         self._schedule = Schedule()
