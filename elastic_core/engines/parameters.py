@@ -46,7 +46,7 @@ _EAGER_CPU_ENVIRONMENT = {
 
 _OURS = {
     *("model", "kv_cache_memory_bytes", "enable_prefix_caching", "enable_chunked_prefill", "block_size", "seed"),
-    *("distributed_executor_backend", "skip_tokenizer_init", "generation_config", "disable_log_stats"),
+    *("skip_tokenizer_init", "generation_config", "disable_log_stats"),
     *("logits_processors", "additional_config", "served_model_name", "host", "port"),
 }
 """vLLM's arguments that `EngineParameters.vllm` cannot replace: results or budgets rest on them."""

@@ -1,6 +1,6 @@
 """The noise that a token is sampled with, drawn once.
 
-vLLM 0.29 on a CPU draws it twice for requests with a seed, as ours are: for the batch, then again from each
+vLLM (0.29 to 0.31) on a CPU draws it twice for requests with a seed, as ours are: for the batch, then again from each
 request's generator, which replaces the first. With a vocabulary of 49,152 tokens each draw takes 1.3 ms a token,
 and both together as long as the passes of a model of 135 million parameters. The sampled tokens are the same.
 """
