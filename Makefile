@@ -9,6 +9,8 @@ TORCH_INDEX ?=
 PYTHON ?= $(shell for python in python3.11 python3; do $$python -c '' 2>/dev/null && echo $$python && break; done)
 # Arguments for `make lock`, such as --upgrade.
 LOCK_ARGS ?=
+# What `make gpu` may take, once it is installed; inf for all of its steps.
+MINUTES ?= 10
 # Benches for `make bench`, by name; none for all.
 BENCH ?=
 
@@ -42,7 +44,7 @@ doctor: install ## Check that this machine can run the pipeline
 # Without a GPU it tries what a CPU can do.
 gpu: ENGINE = $(shell nvidia-smi --list-gpus >/dev/null 2>&1 && echo gpu || echo cpu)
 gpu: install ## Show on this machine's GPUs what a CPU cannot show, into runs/gpu-evidence
-	@$(BIN)/python -m tests.gpu
+	@$(BIN)/python -m tests.gpu --minutes $(MINUTES)
 
 test: INSTALL_FOR = for-tests
 test: install ## Lint and unit tests at the same time, then integration and end-to-end tests

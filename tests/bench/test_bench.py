@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench import __main__ as bench
-from tests.bench import bench_data, bench_gpu, bench_retrieval, inputs, results
+from tests.bench import bench_data, bench_retrieval, inputs, results
 
 
 @pytest.mark.parametrize("main", [bench_data.main, bench_retrieval.main])
@@ -70,9 +70,3 @@ def test_a_figure_stands_beside_what_it_was(
 def test_what_figures_were_is_known_of_benches_that_are_run() -> None:
     before = json.loads(results.BEFORE.read_text())
     assert before.keys() <= set(bench.BENCHES)
-
-
-def test_the_measured_training_step_saves_no_checkpoint() -> None:
-    log = [f"step:{step} - timing_s/gen:{step}.5 - timing_s/step:np.float64({step}.75)" for step in range(1, 5)]
-    log[-1] += " - timing_s/save_checkpoint:9.0"
-    assert bench_gpu.step_figures(["loading", *log]) == {"step_seconds_gen": 3.5, "step_seconds_step": 3.75}

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -41,21 +41,29 @@ from tests.gpu.evidence import (
 from tests.gpu.steps import Record, Step, run_steps
 
 EVIDENCE, WORK = "gpu-evidence", "gpu-check"  # Directories of what is kept, and of what it was made with.
-BENCH = "tests.bench.bench_gpu"
 NO_GPU = "no GPU here"
 PRESET = "e1-math-1.5b"
-STEPS, KILLED_AFTER = 5, 2
+TIED = "e1-math-qwen3-4b"
+"""The preset of a twin in the model's place: tied, as the weights of a tied model are the harder ones to send."""
+STEPS, KILLED_AFTER = 3, 2
 BENCHMARKS = ("aime-2024", "math500")
 PROBLEMS, SAMPLES = 30, 4  # Of both benchmarks together, and of each problem.
+BUCKET_MEGABYTES = 160
+"""Of the weights that are sent to the sampler at once: a GPU's twin has 148 in its embedding alone."""
+_SECONDS = {
+    "cuda": {"engine": 130, "train": 230, "pipeline": 200, "gradient": 70, "serve": 200, "engine-mp": 130},
+    "cpu": {"engine": 60, "train": 100, "pipeline": 120, "gradient": 60, "serve": 90},
+}
+"""What the long steps take, as seen on one H200 and on two cores."""
 GPU_TWIN = Size(layers=4, width=512, head=128)
 """Larger than a rehearsal's, so that a GPU has something to compute; with the heads of the real model."""
 _PER_GPU = ("train.gpus_per_node", "engine.data_parallel_size")
 _FREED_SECONDS = 120  # How long the memory of a killed process may take to be free again.
 
 
-def gpu_check(say: Callable[[str], None]) -> tuple[str, bool]:
-    """Run what has not passed here yet, with a line of progress to `say`, and leave the evidence. The conclusion, and
-    whether no step failed. Raises UserError when no step can run on this machine."""
+def gpu_check(say: Callable[[str], None], minutes: float) -> tuple[str, bool]:
+    """Run what has not passed here yet and fits the `minutes`, with a line of progress to `say`; leave evidence. The
+    conclusion, and whether no step failed. Raises UserError when no step can run on this machine."""
     machine = find_machine()
     evidence, work = runs_directory() / EVIDENCE, runs_directory() / WORK
     begin(work, machine.commit)
@@ -73,7 +81,8 @@ def gpu_check(say: Callable[[str], None]) -> tuple[str, bool]:
     steps = Check(machine, evidence, work, model, missing).steps()
 
     records: list[Record] = []
-    for record in run_steps(steps, evidence / "steps", where=machine.name, commit=machine.commit, say=say):
+    kept = evidence / "steps"
+    for record in run_steps(steps, kept, where=machine.name, commit=machine.commit, say=say, minutes=minutes):
         records.append(record)
         write_summary(evidence, known, records, len(steps))
     return f"{conclusion(records, len(steps))} {evidence / FILE}", all(record.verdict != "failed" for record in records)
@@ -113,23 +122,40 @@ class Check:
         preset = self.work / f"{'gpu-model' if self.model else 'gpu-twin'}.toml"
         return CommandsOnGpus(self.work, self.evidence / "logs", preset, self.machine, self.model is not None)
 
+    @property
+    def device(self) -> str:
+        return "cuda" if self.machine.gpus else "cpu"
+
+    @property
+    def twin(self) -> Path:
+        return self.work / "twin"
+
     def steps(self) -> list[Step]:
+        """The most telling first."""
         base = presets.resolve(PRESET).base
-        train = partial(self.commands.kill, "train", "train", f"train/*/checkpoints/global_step_{KILLED_AFTER}")
-        used = base if self.model else f"a twin of {base}"
+        used = base if self.model else f"a tied twin of {presets.resolve(TIED).base}"
+        train = partial(self.commands.kill, "train", "pipeline", f"train/*/checkpoints/global_step_{KILLED_AFTER}")
+        kept = "budgets to the token, and tokens per second"
         no_gpu = "" if self.machine.gpus else NO_GPU
-        no_model = "" if self.model else self.missing
-        return [
+        made = ("inputs",)
+        steps = [
             Step("doctor", "this machine can run the pipeline", self._doctor),
             Step("inputs", "a twin, and the preset of the steps below", self._inputs, model=used),
-            Step("gradient", "untied models have the right gradient over FSDP2 ranks", self._gradient),
-            Step("bench-twin", f"bench_gpu: a twin of {base}", partial(self._bench, "twin"), ("inputs",), skip=no_gpu),
-            Step("bench-model", f"bench_gpu: {base}", partial(self._bench, "model"), skip=no_gpu or no_model),
-            Step("train", f"GRPO, killed after step {KILLED_AFTER}", train, ("inputs",), used),
-            Step("resume", f"GRPO goes on, to step {STEPS}", self._resume, ("train",), used),
-            Step("sweep", "a sweep of base and trained model", self._sweep, ("resume",), used),
-            Step("report", "the report", self._report, ("sweep",), used),
+            Step("engine", f"an engine alone: {kept}", partial(self._engine, "engine"), made, used),
+            Step("train", f"GRPO, killed after step {KILLED_AFTER}", train, made, used),
+            Step("pipeline", f"GRPO goes on to step {STEPS}; sweep and report", self._pipeline, ("train",), used),
+            Step("gradient", "untied and tied models have the right gradient over FSDP2 ranks", self._gradient),
+            Step("serve", "elastic serve beside vllm serve", self._serve, made, used),
+            Step(
+                "engine-mp",
+                "the engine in a process of its own",
+                partial(self._engine, "engine-mp"),
+                made,
+                used,
+                no_gpu,
+            ),
         ]
+        return [replace(step, seconds=_SECONDS[self.device].get(step.name, 15)) for step in steps]
 
     def _doctor(self) -> str:
         asked = []
@@ -150,13 +176,13 @@ class Check:
         gpus, ranks = bool(self.machine.gpus), self.machine.ranks
         size = GPU_TWIN if gpus else SMALL
         settings = shortened(ranks, twin=self.model is None)
-        origin, directory = origin_of(settings.base), self.work / "twin"
-        make_twin(settings.base, origin, directory, size=size)
+        origin = origin_of(settings.base)
+        make_twin(settings.base, origin, self.twin, size=size)
         told = f"twin of {size.layers} layers, width {size.width}: {origin}"
         twin = None
         if self.model is None:
             inputs, rows = prepare_rows(settings, self.work)
-            twin = directory, inputs
+            twin = self.twin, inputs
             told = f"{told}; rows: {rows}; the model itself: {self.missing}"
         values = preset_values(ranks, "gpu" if gpus else "cpu", twin)
         write_text(self.commands.preset, f"# {PRESET}, shortened by `make gpu`.\n{presets.toml(values)}")
@@ -174,22 +200,25 @@ class Check:
         told = last_lines(self.commands.log("gradient"))[-1]
         return f"{told} (families: {', '.join(gradients.FAMILIES)}; untied and tied)"
 
-    def _bench(self, which: str) -> str:
-        model = self.work / "twin" if which == "twin" else self.model
-        runs, name = self.work / f"bench-{which}", f"bench-{which}"
-        written = runs / "bench" / "gpu.json"
-        written.unlink(missing_ok=True)
-        arguments = ("-m", BENCH, "--model", str(model), "--think", "1024", "--solution", "1024")
-        self.commands.finish(name, *arguments, runs=runs)
-        if not written.exists():
-            raise UserError(last_lines(self.commands.log(name))[-1])
-        self._keep(written, f"{name}.json")
-        figures = json.loads(written.read_text())
-        speed, seconds = figures["rollout_tokens_per_second"], figures["step_seconds_step"]
-        return f"{speed:.0f} tokens/s in rollouts, {seconds:.1f} s a training step"
+    def _engine(self, name: str) -> str:
+        executor = ("--executor", "mp") if name == "engine-mp" else ()
+        sequences = ("--sequences", *(("256", "512", "1024") if self.machine.gpus else ("64",)))
+        return self._measured(name, "tests.gpu.engine", *sequences, *executor)
 
-    def _resume(self) -> str:
-        self.commands.flow("resume", "train")
+    def _serve(self) -> str:
+        return self._measured("serve", "tests.gpu.serving")
+
+    def _measured(self, name: str, module: str, *arguments: str) -> str:
+        """The last line that a program prints of the model or its twin, whose figures are kept."""
+        out = self.evidence / f"{name}.json"
+        out.parent.mkdir(parents=True, exist_ok=True)
+        options = ("--device", self.device, "--out", str(out))
+        self.commands.finish(name, "-m", module, str(self.model or self.twin), *options, *arguments)
+        return last_lines(self.commands.log(name))[-1]
+
+    def _pipeline(self) -> str:
+        """One flow goes on with all that is left."""
+        self.commands.flow("pipeline", "pipeline")
         stage = newest(self.commands.results, "train/*")
         for file in (stage / METRICS, stage / "verl.yaml", *stage.glob("train*.log")):
             self._keep(file, f"training/{file.name}")
@@ -198,16 +227,9 @@ class Check:
             raise UserError(f"it began with step {begun}, though the checkpoint of step {KILLED_AFTER} was there")
         told, rows = judge(pl.read_parquet(stage / METRICS), STEPS)
         write_text(self.evidence / "training" / "steps.json", json.dumps(rows, indent=2) + "\n")
-        return f"went on with step {begun}; {told}"
-
-    def _sweep(self) -> str:
-        self.commands.flow("sweep", "sweep")
-        return measured(newest(self.commands.results, "sweep/*") / TABLE)
-
-    def _report(self) -> str:
-        self.commands.finish("report", "-m", "flows.commands", "report", "-v", "--preset", str(self.commands.preset))
+        swept = measured(newest(self.commands.results, "sweep/*") / TABLE)
         shutil.copytree(self.commands.results / "report", self.evidence / "report", dirs_exist_ok=True)
-        return "report/report.md and report/report.html"
+        return f"went on with step {begun}; {told}; {swept}; report/report.md and report/report.html"
 
     def _keep(self, file: Path, name: str | None = None) -> None:
         target = self.evidence / (name or file.name)
@@ -227,7 +249,8 @@ def measured(table: Path, expected: int = PROBLEMS) -> str:
 
 
 def shortened(ranks: int, twin: bool) -> Settings:
-    """PRESET for a short time on `ranks` GPUs; a twin's batches are smaller, as few rows stand in for a data set."""
+    """PRESET, or for a twin TIED, for a short time on `ranks` GPUs; a twin's batches are smaller, as few rows stand in
+    for a data set."""
     batch = 8 if twin else 32
     changes = {
         "data.validation": ["aime-2024"],
@@ -247,7 +270,7 @@ def shortened(ranks: int, twin: bool) -> Settings:
         "sweep.samples": SAMPLES,
         **dict.fromkeys(_PER_GPU, ranks),
     }
-    return presets.resolve(PRESET, changes)
+    return presets.resolve(TIED if twin else PRESET, changes)
 
 
 def preset_values(ranks: int, device: str, twin: tuple[Path, Inputs] | None) -> dict[str, Any]:
@@ -261,6 +284,8 @@ def preset_values(ranks: int, device: str, twin: tuple[Path, Inputs] | None) -> 
     if device == "gpu":
         values["base"] = str(model)
         values["data"] |= {"mirror": str(inputs.mirror)} if inputs.mirror else {}
+        bucket = "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes"
+        values["train"]["verl"] = {bucket: BUCKET_MEGABYTES}
         return values
     values = rehearsal_values(settings, {settings.base: model}, inputs)
     for section, kept in (("train", ("steps", "save_every", "validate_every")), ("sweep", ("problems", "samples"))):

@@ -111,16 +111,16 @@ def write_summary(evidence: Path, machine: Mapping[str, Any], records: Sequence[
         f"{machine['cores']} cores, {machine['memory_gib']} GiB; Python {machine['python']}, {packages}.",
         _table(steps),
     ]
-    for name, title in (("bench-twin.json", "The twin"), ("bench-model.json", "The model")):
-        if (file := evidence / name).exists():
-            figures = json.loads(file.read_text()).items()
-            rows = [{"figure": figure.replace("_", " "), "value": _number(value)} for figure, value in figures]
-            sections += [f"## {title}, measured", _table(rows)]
+    if (engine := evidence / "engine.json").exists():
+        figures = json.loads(engine.read_text()).items()
+        rows = [{"figure": figure.replace("_", " "), "value": _number(value)} for figure, value in figures]
+        sections += ["## An engine alone", _table(rows)]
     if (training := evidence / "training" / "steps.json").exists():
         sections += ["## Training, step by step", _table(json.loads(training.read_text()))]
     sections.append(
         "Beside this file: machine.json and nvidia-smi.txt, preset.toml (what was trained and measured), logs/, "
-        "steps/ (verdicts), gradients.json, training/ (metrics of every step, verl's configuration and logs), report/."
+        "steps/ (verdicts), engine.json, serve.json, gradients.json, "
+        "training/ (metrics of every step, verl's configuration and logs), report/."
     )
     write_text(evidence / FILE, "\n\n".join(sections) + "\n")
 

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from math import inf
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +17,7 @@ from elastic_core.system.files import write_text
 @dataclass(frozen=True)
 class Step:
     """A function that returns what was seen, or raises UserError; names of the steps that it `needs`, the model that it
-    loads where there is a choice, and why it is skipped on this machine."""
+    loads where there is a choice, why it is skipped on this machine, and about how many `seconds` it takes."""
 
     name: str
     title: str
@@ -24,6 +25,7 @@ class Step:
     needs: tuple[str, ...] = ()
     model: str = ""
     skip: str = ""
+    seconds: float = 0
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,19 @@ class Record:
 
 
 def run_steps(
-    steps: Sequence[Step], directory: Path, *, where: str, commit: str, say: Callable[[str], None]
+    steps: Sequence[Step],
+    directory: Path,
+    *,
+    where: str,
+    commit: str,
+    say: Callable[[str], None],
+    minutes: float = inf,
 ) -> Iterator[Record]:
     """Run what has not passed yet at this `where` and `commit`, with lines of progress to `say`, and yield each record,
-    kept in the directory. A step that fails stops only those that need it."""
+    kept in the directory. A step that fails stops only those that need it; one that would not end within the `minutes`
+    is left out."""
     passed: set[str] = set()
+    end = time.monotonic() + 60 * minutes
     for step in steps:
         file = directory / f"{step.name}.json"
         record = Record(**json.loads(file.read_text())) if file.exists() else None
@@ -56,6 +66,9 @@ def run_steps(
         else:
             say(f"{step.name}: {step.title}")
             skip = f"it needs {' and '.join(unmet)}, which did not pass" if unmet else step.skip
+            left = end - time.monotonic()
+            if not skip and step.seconds > left:
+                skip = f"left out: it takes about {step.seconds:.0f} s, and {max(0, left):.0f} s were left"
             verdict: Literal["passed", "skipped", "failed"]
             started = time.monotonic()
             try:

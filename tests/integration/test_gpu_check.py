@@ -16,15 +16,15 @@ from tests.gpu.steps import run_steps
 def test_the_twin_is_prepared_and_what_needs_a_gpu_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     check = Check(Machine([], "abc"), tmp_path / "evidence", tmp_path / "work", None, NO_GPU)
-    steps = [step for step in check.steps() if step.name in ("inputs", "bench-twin", "bench-model")]
-    inputs, *benches = run_steps(steps, tmp_path / "steps", where="a CPU", commit="abc", say=lambda line: None)
+    steps = [step for step in check.steps() if step.name in ("inputs", "engine-mp")]
+    inputs, engine = run_steps(steps, tmp_path / "steps", where="a CPU", commit="abc", say=lambda line: None)
 
     assert inputs.verdict == "passed" and NO_GPU in inputs.told
     settings = presets.resolve(str(tmp_path / "work" / "gpu-twin.toml"))
     assert settings.base == str(tmp_path / "work" / "twin")
     assert (tmp_path / "work" / "twin" / "model.safetensors").exists()
     assert (tmp_path / "evidence" / "preset.toml").read_text() == (tmp_path / "work" / "gpu-twin.toml").read_text()
-    assert [(bench.verdict, bench.told) for bench in benches] == [("skipped", NO_GPU)] * 2
+    assert (engine.verdict, engine.told) == ("skipped", NO_GPU)
 
 
 @pytest.mark.slow
@@ -35,9 +35,16 @@ def test_the_cpu_form_passes_and_a_second_call_repeats_nothing(tmp_path: Path) -
         return subprocess.check_output(command, env={**os.environ, "ELASTIC_RUNS": str(tmp_path)}, text=True)
 
     first = check()
-    assert "of 9 steps 7 passed in their CPU form, 0 failed, 2 skipped" in first
+    assert "of 8 steps 7 passed in their CPU form, 0 failed, 1 skipped" in first
     evidence = tmp_path / "gpu-evidence"
     assert "not evidence" in (evidence / "README.md").read_text()
-    for name in ("gradients.json", "training/metrics.parquet", "training/train.1.log", "report/report.html"):
+    for name in (
+        "gradients.json",
+        "training/metrics.parquet",
+        "training/train.1.log",
+        "report/report.html",
+        "engine.json",
+        "serve.json",
+    ):
         assert (evidence / name).exists()
     assert check().count("passed before") == 7

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from flows.commands.checks.shortened import Inputs
 from flows.presets import toml
 from flows.runtime.settings import Settings
 from tests.gpu import evidence
-from tests.gpu.check import BENCHMARKS, GPU_TWIN, PROBLEMS, SAMPLES, STEPS, preset_values
+from tests.gpu.check import BENCHMARKS, GPU_TWIN, PRESET, PROBLEMS, SAMPLES, STEPS, TIED, preset_values
 from tests.gpu.evidence import (
     COLUMNS,
     FILE,
@@ -38,7 +39,7 @@ H200 = Gpu("NVIDIA H200", 140 << 30, 139 << 30, "580.1")
 
 
 def metrics(**changed: Any) -> pl.DataFrame:
-    """Of five steps; `changed` replaces a value of the third."""
+    """Of every step; `changed` replaces a value of the third."""
     values = {"critic/score/mean": 0.5, GRADIENT: 0.1, SECONDS: 30.0, AGREEMENT: 0.999}
     rows = [
         {"step": step, "name": name, "value": changed.get(name, value) if step == 3 else value}
@@ -59,7 +60,7 @@ def resolved(values: dict[str, Any], directory: Path) -> Settings:
 def test_the_preset_is_the_papers_in_short(ranks: int, twin: bool, tmp_path: Path) -> None:
     stand_in = (tmp_path / "twin", Inputs(None, None)) if twin else None
     settings = resolved(preset_values(ranks, "gpu", stand_in), tmp_path)
-    whole = presets.resolve("e1-math-1.5b")
+    whole = presets.resolve(TIED if twin else PRESET)
     assert settings.base == (str(tmp_path / "twin") if twin else whole.base)
     assert settings.training.steps == STEPS and settings.training.gpus_per_node == ranks
     for name in ("budget", "group_size", "learning_rate", "device", "attention", "reuse_rollout_logprobs"):
@@ -97,7 +98,7 @@ def test_the_cuda_build_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch
 
 def test_a_sound_training_tells_the_lowest_correlation_and_the_seconds() -> None:
     told, rows = judge(metrics(**{AGREEMENT: 0.97}), STEPS)
-    assert "0.9700" in told and told.endswith("30, 30, 30, 30, 30")
+    assert "0.9700" in told and told.endswith("30, 30, 30")
     assert list(rows[2].values()) == ["3", "0.5", "0.1", "30", "0.97"] and rows[0].keys() == {"step", *COLUMNS.values()}
 
 
@@ -115,7 +116,7 @@ def test_other_weights_in_the_sampler_and_a_broken_gradient_fail(changed: dict[s
 
 
 def test_a_step_that_was_not_recorded_fails() -> None:
-    with pytest.raises(UserError, match=r"\[1, 2, 4, 5\].* 1 to 5"):
+    with pytest.raises(UserError, match=r"\[1, 2\].* 1 to 3"):
         judge(metrics().filter(pl.col("step") != 3), STEPS)
     with pytest.raises(UserError, match=f"{AGREEMENT} .*step 3"):
         judge(metrics().filter((pl.col("step") != 3) | (pl.col("name") != AGREEMENT)), STEPS)
@@ -148,7 +149,7 @@ def test_the_conclusion_says_that_everything_passed_or_what_did_not() -> None:
 
 
 def test_the_summary_holds_the_machine_the_verdicts_and_what_was_measured(tmp_path: Path) -> None:
-    (tmp_path / "bench-twin.json").write_text('{"rollout_tokens_per_second": 12345.6, "gpus": ["NVIDIA H200"]}')
+    (tmp_path / "engine.json").write_text('{"plain, 256 sequences, tokens_per_second": 12345.6, "executor": null}')
     (tmp_path / "training").mkdir()
     (tmp_path / "training" / "steps.json").write_text('[{"step": "1", "mean reward": "0.5"}]')
     records = [record("one", told="a | b\nc"), record("two", "skipped", told="no hub")]
@@ -157,7 +158,7 @@ def test_the_summary_holds_the_machine_the_verdicts_and_what_was_measured(tmp_pa
     for line in (
         "| one | what one shows | 12 | passed | a \\| b c | 1 × NVIDIA H200 |",
         "| two | what two shows | 12 | skipped | no hub | 1 × NVIDIA H200 |",
-        "| rollout tokens per second | 12346 |",
+        "| plain, 256 sequences, tokens per second | 12346 |",
         "| 1 | 0.5 |",
     ):
         assert line in text.splitlines()
@@ -275,6 +276,14 @@ def test_a_step_that_cannot_be_run_here_says_why(steps: Steps, tmp_path: Path) -
     steps.skip = "no GPU here"
     records = list(run_steps(steps(), tmp_path, where="a CPU", commit="abc", say=lambda line: None))
     assert (records[1].verdict, records[1].told) == ("skipped", "no GPU here") and "two" not in steps.ran
+
+
+def test_what_would_not_end_in_time_is_left_out_and_what_is_shorter_goes_on(steps: Steps, tmp_path: Path) -> None:
+    one, two, after = steps()
+    long = [replace(one, seconds=500), replace(two, seconds=30), after]
+    records = list(run_steps(long, tmp_path, where="1 × GPU", commit="abc", say=lambda line: None, minutes=1))
+    assert steps.ran == ["two"]
+    assert records[0].told.startswith("left out: it takes about 500 s, and ")
 
 
 @pytest.mark.parametrize(

@@ -178,13 +178,15 @@ def teach(model: Any, tokenizer: Any, markers: Markers) -> None:
     following = {} if tied else _continuations(tokenizer, markers)
     own = {token: 1 + i for i, token in enumerate(following)}
     assert 2 * len(own) < width, f"{len(own)} tokens have a dimension of their own, of {width}"
-    embedding.normal_(0, _SCALE)
+    # A wider vector would be further from that of other tokens, and a tied layer repeat its token.
+    scale = _SCALE * sqrt(SMALL.width / width)
+    embedding.normal_(0, scale)
     embedding[:, : 1 + len(own)] = 0
     embedding[:, 0] = 1
     for token, dimension in own.items():
         embedding[token, dimension] = _STRENGTH
     # After the last norm a vector has length sqrt(width): the rest of the constant after a plain word.
-    constant = sqrt(width) / sqrt(1 + (width - 1 - len(own)) * _SCALE**2)
+    constant = sqrt(width) / sqrt(1 + (width - 1 - len(own)) * scale**2)
     # Tokens that are words of a text, which every tokenizer encodes.
     texts = [(_DIRECTORY / "words.txt").read_text(), *_FIRST_WORDS, *(f" {number}" for number in range(100))]
     words = sorted({token for text in texts for token in encode(tokenizer, text)})
