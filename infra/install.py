@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 STAMP = VENV / "installed"
 PYTHONS = {"cpu": {(3, 11)}, "gpu": {(3, 11), (3, 12)}}
-"""Versions of Python that the locks hold for. They are made for 3.11; that of GPUs, made for 3.12, has no other pins."""
+"""Versions of Python that the locks hold for: they are made for 3.11; that of GPUs is the same for 3.12."""
 NEEDED_BYTES = {"cpu": 6 * 2**30, "gpu": 16 * 2**30}  # The environment, and what is unpacked on the way.
 UV_SETTINGS = {
     "index-url": ("UV_DEFAULT_INDEX", " "),
