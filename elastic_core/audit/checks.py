@@ -1,5 +1,5 @@
-"""Checks of a server's promises, each at the field that it obeys: a function that sends requests, and says of each
-response what is wrong with it, or None."""
+"""Checks of a server's promises, at the field that it obeys; `audit.toml` lists them. A judge says what is wrong with a
+response to a request with budget t, None for nothing, or SKIP where it does not show."""
 
 from __future__ import annotations
 
@@ -7,21 +7,19 @@ import asyncio
 import json
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import median
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from elastic_core.audit.client import Answer, Client, reason
-from elastic_core.audit.ways import Way, fields, inexact, to_line_end
+from elastic_core.audit.ways import Way, inexact, requesting, to_line_end
 from elastic_core.engines.base import RequestFailed
 from elastic_core.statistics.intervals import share_interval
 
-Status = Literal["kept", "broken", "unseen"]
-Wrong = str | None
-FEW = 4  # Requests of a check beside the budget's.
+FEW = 4  # Requests of a check that takes no share.
+SKIP = "skip"
 
 
 class Result(BaseModel):
@@ -31,299 +29,155 @@ class Result(BaseModel):
 
     name: str
     promise: str
-    """What a server that passes does."""
-    status: Status
-    """kept, broken, or unseen: it could not be tried."""
-    responses: int = Field(0, ge=0)
-    """That were looked at."""
-    failures: int = Field(0, ge=0)
+    status: Literal["kept", "broken", "unseen"] = "unseen"
+    """unseen: it could not be tried."""
+    responses: int = 0
+    """That were judged."""
+    failures: int = 0
     """Of these, that break the promise."""
     at_most: float | None = None
-    """Upper end of the 95 % interval of the share of responses that break it (Clopper and Pearson 1934)."""
-    detail: str = ""
-    """What the commonest failures are, why it could not be tried, or what else was seen."""
-
-
-class Unseen(Exception):
-    """A promise could not be tried; the message says why."""
+    """Upper end of the 95 % interval of the share that breaks it (Clopper and Pearson 1934)."""
+    detail: str = "no response shows it"
+    """The commonest failures, or why it could not be tried."""
 
 
 @dataclass
 class Run:
-    """What checks share: the client, the field that works, two budgets and questions whose thoughts are longer; all
-    responses under a budget so far, each with its t; and remarks of the check that is running."""
+    """What checks share: the client, the field that works, two budgets, questions whose thoughts are longer, --requests
+    and --concurrent, and the responses of checks with a share, each with its t."""
 
     client: Client
     way: Way
     budgets: tuple[int, int]
     questions: Sequence[str]
-    natural: Sequence[Answer]
     requests: int
     concurrent: int
     answers: list[tuple[int, Answer]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    number: int = 0
 
-    async def ask(self, question: Any = None, given: dict[str, Any] | None = None, **options: Any) -> list[Answer]:
-        """A response to the next question, at the two budgets in turn. Raises Unseen when the server refuses."""
-        number, self.number = self.number, self.number + 1
-        t = options.pop("t", self.budgets[number % 2])
-        asked = fields(self.way.field, t, self.client.tokens - t) or {}
-        question = question or self.questions[number % len(self.questions)]
+    @property
+    def word(self) -> str:
+        """A word of the thoughts, and of the answers if one is in both."""
+        thoughts, texts = (
+            Counter(word for _, each in self.answers for word in getattr(each, part).split())
+            for part in ("thought", "text")
+        )
+        return max(thoughts & texts or thoughts or ["the"], key=lambda word: (thoughts[word], word))
+
+    async def check(self, check: dict[str, Any]) -> Result:
+        """Carry out an entry of `audit.toml`."""
+        found = Result(name=check["name"], promise=check["promise"])
+        if ("chat" in check and self.client.api not in check) or ("pairs" in check and "seed" not in self.client.form):
+            return found.model_copy(update={"detail": "the server, or its API, has no such field"})
         try:
-            got = await self.client.ask(question, options.pop("seed", number), asked | (given or {}), **options)
+            answers = self.answers if "earlier" in check else await self._answers(check)
         except RequestFailed as error:
-            raise Unseen(f"the server refuses it: {reason(error) or error}") from None
-        self.answers += [(t, each) for each in got]
-        return got
+            return found.model_copy(update={"detail": f"the server refuses it: {reason(error)}"})
+        if "share" in check:
+            self.answers += answers
+        judge = getattr(self, f"judge_{check['judge']}")
+        judged = [what for t, each in answers if (what := judge(t, each)) != SKIP]
+        if not judged:
+            return found
+        wrong = Counter(what for what in judged if what is not None)
+        share = wrong.total() / len(judged)
+        return Result(
+            **found.model_dump(include={"name", "promise"}),
+            status="broken" if wrong else "kept",
+            responses=len(judged),
+            failures=wrong.total(),
+            at_most=share_interval(share, len(judged))[1],
+            detail="; ".join(f"{what} ({count})" for what, count in wrong.most_common(2)),
+        )
 
-    def too_long(self, last: int) -> list[Wrong]:
-        """Of the last responses, what is wrong with the length of the thought."""
-        return [self._excess(t, answer) for t, answer in self.answers[len(self.answers) - last :]]
+    async def _answers(self, check: dict[str, Any]) -> list[tuple[int, Answer]]:
+        async def one(number: int, leave_after: int = 0) -> list[tuple[int, Answer]]:
+            at = number // 2 if "pairs" in check else number
+            t, question = self.budgets[at % 2], self.questions[at % len(self.questions)]
+            given = _filled(check.get(self.client.api, {}), {"{question}": question, "{word}": self.word})
+            given |= self.client.limit(t // 2) if "half" in check else {}
+            asked = requesting(self.way.path, t) | given
+            stream = "stream" in check or leave_after > 0
+            return [(t, each) for each in await self.client.ask(question, at, asked, stream, leave_after)]
 
-    def _excess(self, t: int, answer: Answer) -> Wrong:
-        excess = (answer.count or 0) - t - self.way.closing
-        if answer.count is None:
-            return None
+        if "leaving" in check:
+            await asyncio.gather(*(one(number, leave_after=3) for number in range(FEW)))
+        found, number, step = [], num_requests(check, self.requests), self.concurrent if "together" in check else 1
+        for start in range(0, number, step):
+            for got in await asyncio.gather(*map(one, range(start, min(start + step, number)))):
+                found += got
+        for (_, first), (_, second) in zip(found[::2], found[1::2], strict=False):
+            second.repeats = (first.thought, first.text) == (second.thought, second.text)
+        return found[1::2] if "pairs" in check else found
+
+    def judge_long(self, t: int, answer: Answer) -> str | None:
+        excess = answer.count - t - self.way.closing
         is_line = self.way.verdict == "newline" and to_line_end(answer, excess, t)
-        return None if excess <= inexact(self.client, t) or is_line else f"{answer.count} tokens of thought at t = {t}"
+        is_kept = excess <= inexact(self.client, t) or is_line
+        return None if is_kept else f"{answer.count} tokens of thought at t = {t}"
 
+    def judge_leak(self, t: int, answer: Answer) -> str | None:
+        return "a mark in the answer" if answer.again else None
 
-class Check(NamedTuple):
-    name: str
-    promise: str
-    run: Callable[[Run], Awaitable[list[Wrong]]]
-    requests: Callable[[int], int]
+    def judge_stop(self, t: int, answer: Answer) -> str | None:
+        return "the answer has the stop string" if self.word in answer.text else None
 
+    def judge_history(self, t: int, answer: Answer) -> str | None:
+        return self.judge_long(t, answer) if answer.count else "no thought"
 
-CHECKS: list[Check] = []
-"""In the order in which they run."""
+    def judge_seed(self, t: int, answer: Answer) -> str | None:
+        return None if answer.repeats else "another response"
 
+    def judge_answer(self, t: int, answer: Answer) -> str | None:
+        if abs(answer.count - t - self.way.closing) > inexact(self.client, t):
+            return SKIP  # The thought was not cut.
+        return None if answer.text.strip() or answer.arguments else f"no answer, and finish_reason {answer.finish}"
 
-def check(name: str, promise: str, requests: Callable[[int], int] = lambda _: FEW) -> Callable[..., Any]:
-    """Register a check; `requests` are those it sends, by the number that --requests gives."""
+    def judge_finish(self, t: int, answer: Answer) -> str | None:
+        if answer.sampled > t // 2:
+            return f"{answer.sampled} tokens of max_tokens = {t // 2}"
+        is_wrong = not answer.text.strip() and answer.finish != "length"
+        return f"no answer, and finish_reason {answer.finish}" if is_wrong else None
 
-    def register(run: Callable[[Run], Awaitable[list[Wrong]]]) -> Any:
-        CHECKS.append(Check(name, promise, run, requests))
-        return run
-
-    return register
-
-
-def _budget_check(title: str, share: float, at_once: bool, **options: Any) -> None:
-    def number(requests: int) -> int:
-        return max(2, math.ceil(share * requests))
-
-    @check(f"budget, {title}", "a thought has at most t tokens", number)
-    async def _(run: Run) -> list[Wrong]:
-        before, left = len(run.answers), number(run.requests)
-        while left:
-            together = min(left, run.concurrent if at_once else 1)
-            await asyncio.gather(*(run.ask(**options) for _ in range(together)))
-            left -= together
-        return run.too_long(len(run.answers) - before)
-
-
-_budget_check("one at a time", 0.2, False)
-_budget_check("one at a time, streamed", 0.2, False, stream=True)
-_budget_check("many at once", 0.25, True)
-_budget_check("many at once, streamed", 0.25, True, stream=True)
-_budget_check("two choices a request", 0.1, False, given={"n": 2})
-
-
-def no_requests(_: int) -> int:
-    return 0
-
-
-@check("leak", "no mark of a thought, and no second thought, comes after the thought", no_requests)
-async def _(run: Run) -> list[Wrong]:
-    return [f"…{answer.text[:60]}…" if answer.again else None for _, answer in run.answers]
-
-
-@check("answer", "a thought that was cut is followed by an answer", no_requests)
-async def _(run: Run) -> list[Wrong]:
-    cut = [each for t, each in run.answers if abs((each.count or 0) - t - run.way.closing) <= inexact(run.client, t)]
-    return [None if answer.text.strip() or answer.calls else f"no answer, {answer.finish}" for answer in cut]
-
-
-@check("finish", "a response that max_tokens cuts inside its thought has no more tokens, and says length")
-async def _(run: Run) -> list[Wrong]:
-    found: list[Wrong] = []
-    most = max(1, run.budgets[0] // 2)
-    for _ in range(FEW):
-        (answer,) = await run.ask(max_tokens=most)
-        run.answers.pop()
-        if (answer.sampled or 0) > most:
-            found.append(f"{answer.sampled} tokens of max_tokens = {most}")
-        else:
-            is_cut = not answer.text.strip() and answer.finish != "length"
-            found.append(f"no answer, and finish_reason {answer.finish}" if is_cut else None)
-    return found
-
-
-@check("usage", "usage counts the thought's tokens (reasoning_tokens), and all (completion_tokens)", no_requests)
-async def _(run: Run) -> list[Wrong]:
-    found: list[Wrong] = []
-    for _, answer in run.answers:
-        told, count = answer.reasoning_tokens, answer.count or 0
-        if answer.usage is None:
-            continue
+    def judge_usage(self, t: int, answer: Answer) -> str | None:
+        told, marks = answer.reasoning_tokens, 4 + self.way.closing  # It may count the marks, or what was forced.
+        if not answer.usage or self.client.api == "messages":
+            return SKIP
         if told is None:
-            found.append("reasoning_tokens is missing")
-        elif abs(told - count) > max(FEW, inexact(run.client, count), count // 10):  # Marks may be counted.
-            found.append(f"reasoning_tokens is {told}, and the thought has {count}")
-        elif answer.ids and not 0 <= len(answer.ids) - (answer.sampled or 0) <= max(FEW, run.way.closing):
-            found.append(f"completion_tokens is {answer.sampled}, and {len(answer.ids)} ids came")
-        else:
-            found.append(None)
-    if not found:
-        raise Unseen("no response has usage")
-    return found
+            return "reasoning_tokens is missing"
+        if abs(told - answer.count) > max(marks, inexact(self.client, t)):
+            return "reasoning_tokens is 0" if not told else "reasoning_tokens is not the number of the thought's tokens"
+        is_sum = not answer.ids or 0 <= len(answer.ids) - answer.sampled <= marks
+        return None if is_sum else "completion_tokens is not the number of ids"
 
+    def judge_json(self, t: int, answer: Answer) -> str | None:
+        if wrong := self.judge_long(t, answer):
+            return wrong
+        if answer.thought.lstrip().startswith('{"'):
+            return "the JSON begins in the thought"
+        if answer.finish == "length":
+            return SKIP
+        try:
+            value = json.loads(answer.arguments or answer.text)
+        except ValueError:
+            return "no JSON"
+        return None if isinstance(value, dict) and isinstance(value.get("answer"), int) else "not of the schema"
 
-_TOOL = {"name": "answer", "description": "Give the answer to the question."}
-_SCHEMA = {
-    "type": "object",
-    "properties": {"answer": {"type": "integer"}},
-    "required": ["answer"],
-    "additionalProperties": False,
-}
-
-
-async def _structured(run: Run, given: dict[str, Any], text: Callable[[Answer], Any], missing: str) -> list[Wrong]:
-    """Responses whose `text` has to be JSON of the schema; those that max_tokens cuts are not looked at."""
-    found: list[Wrong] = []
-    for _ in range(FEW):
-        (answer,) = await run.ask(given=given)
-        said = text(answer)
-        begins = answer.thought.lstrip().startswith('{"')
-        if answer.finish == "length" and not begins:
-            continue
-        wrong = "the JSON begins in the thought" if begins else _not_of_schema(said) if said else missing
-        found.append(run.too_long(1)[0] or wrong)
-    if not found:
-        raise Unseen(f"none of {FEW} responses ended within {run.client.tokens} tokens")
-    return found
-
-
-def _not_of_schema(said: Any) -> Wrong:
-    try:
-        value = json.loads(said) if isinstance(said, str) else said
-    except ValueError:
-        return f"no JSON: {said[:60]!r}"
-    return None if isinstance(value, dict) and isinstance(value.get("answer"), int) else f"not of the schema: {value}"
-
-
-@check("tool call", "a required tool is called after a thought that was cut, with arguments of its schema")
-async def _(run: Run) -> list[Wrong]:
-    if run.client.api == "messages":
-        given = {"tools": [{**_TOOL, "input_schema": _SCHEMA}], "tool_choice": {"type": "any"}}
-    else:
-        tool = {"type": "function", "function": {**_TOOL, "parameters": _SCHEMA}}
-        given = {"tools": [tool], "tool_choice": "required"}
-    return await _structured(run, given, lambda each: each.calls and each.calls[0].get("arguments"), "no call")
-
-
-@check("schema", "JSON of a schema begins after the thought, and is complete")
-async def _(run: Run) -> list[Wrong]:
-    schema = {"name": "answer", "schema": _SCHEMA, "strict": True}
-    given = {"response_format": {"type": "json_schema", "json_schema": schema}}
-    if run.client.api == "messages":
-        given = {"output_config": {"format": {"type": "json_schema", "schema": _SCHEMA}}}
-    return await _structured(run, given, lambda each: each.text, "no answer")
-
-
-@check("stop", "a stop string is in no answer, and lifts no budget")
-async def _(run: Run) -> list[Wrong]:
-    thoughts, texts = (Counter(" ".join(each).split()) for each in zip(*((a.thought, a.text) for _, a in run.answers)))
-    words = thoughts & texts or thoughts
-    if not words:
-        raise Unseen("no thought is shown")
-    word, inside = words.most_common(1)[0][0], 0
-    found: list[Wrong] = []
-    for _ in range(FEW):
-        name = "stop_sequences" if run.client.api == "messages" else "stop"
-        (answer,) = await run.ask(given={name: [word]})
-        run.answers.pop()
-        inside += not answer.text.strip()
-        found.append(f"the answer has the stop string {word!r}" if word in answer.text else None)
-    run.notes.append(f"{inside} of {FEW} responses ended inside the thought" if inside else "")
-    return found
-
-
-@check("history", "earlier thoughts in the conversation neither lift nor use up the budget")
-async def _(run: Run) -> list[Wrong]:
-    found: list[Wrong] = []
-    thoughts = 0
-    for i in range(FEW):
-        said = {"role": "assistant", "content": "<think>\nLet me see.\n</think>\n\nIt is 4."}
-        again = run.questions[i % len(run.questions)]
-        (answer,) = await run.ask([{"role": "user", "content": "2+2=?"}, said, {"role": "user", "content": again}])
-        found += run.too_long(1)
-        run.answers.pop()
-        thoughts += bool(answer.count)
-    return found if thoughts else ["no thought at all"] * FEW
-
-
-@check("seed", "two requests with one seed, one after the other, have one response")
-async def _(run: Run) -> list[Wrong]:
-    if "seed" not in run.client.form:
-        raise Unseen("the server takes no seed")
-    repeats = []
-    for i in range(FEW // 2):
-        pair = [await run.ask(run.questions[0], seed=i, t=run.budgets[1]) for _ in range(2)]
-        (first,), (second,) = pair
-        repeats.append((first.thought, first.text) == (second.thought, second.text))
-    run.notes.append(f"{sum(repeats)} of {len(repeats)} repeat")
-    return [None if any(repeats) else "another response"] * len(repeats)
-
-
-@check("logprobs", "each token of the response has a logarithm of a probability")
-async def _(run: Run) -> list[Wrong]:
-    found: list[Wrong] = []
-    for _ in range(FEW):
-        (answer,) = await run.ask(given={"logprobs": True})
-        values = [each.get("logprob") for each in answer.logprobs or ()]
+    def judge_logprobs(self, t: int, answer: Answer) -> str | None:
+        values = [each.get("logprob") for each in answer.logprobs]
         if not values:
-            found.append("there are none")
-        elif not all(isinstance(each, (int, float)) and math.isfinite(each) and each <= 1e-6 for each in values):
-            found.append("some are above 0, or no numbers")
-        else:
-            few = len(values) < (answer.sampled or 0)
-            found.append(f"{len(values)} of {answer.sampled} tokens" if few else None)
-    return found
+            return "there are none"
+        if not all(isinstance(each, (int, float)) and each <= 1e-6 for each in values):
+            return "some are above 0, or no numbers"
+        return None if len(values) >= answer.sampled else "fewer than completion_tokens"
 
 
-@check("leaving", "after clients that leave a stream the server answers, and keeps the budget", lambda _: 2 * FEW)
-async def _(run: Run) -> list[Wrong]:
-    await asyncio.gather(*(run.ask(stream=True, leave_after=3) for _ in range(FEW)))
-    await asyncio.gather(*(run.ask() for _ in range(FEW)))
-    return run.too_long(FEW)
+def num_requests(check: dict[str, Any], requests: int) -> int:
+    """Requests that a check is judged by."""
+    return 0 if "earlier" in check else max(2, math.ceil(check["share"] * requests)) if "share" in check else FEW
 
 
-async def carry_out(each: Check, run: Run) -> Result:
-    """Run one check."""
-    run.notes.clear()
-    try:
-        found = await each.run(run)
-    except Unseen as reason:
-        return Result(name=each.name, promise=each.promise, status="unseen", detail=str(reason))
-    if not found:
-        return Result(name=each.name, promise=each.promise, status="unseen", detail="no response to look at")
-    wrong = [what for what in found if what is not None]
-    commonest = [f"{what} ({count})" if count > 1 else what for what, count in Counter(wrong).most_common(2)]
-    return Result(
-        name=each.name,
-        promise=each.promise,
-        status="broken" if wrong else "kept",
-        responses=len(found),
-        failures=len(wrong),
-        at_most=share_interval(len(wrong) / len(found), len(found))[1],
-        detail="; ".join(filter(None, [*commonest, *run.notes])),
-    )
-
-
-def first_answer(run: Run) -> tuple[float, float, float, int] | None:
-    """Seconds to the first token of the answer, of streams: median, least, most, and their number."""
-    seconds = [answer.seconds for _, answer in run.answers if answer.seconds is not None]
-    return (median(seconds), min(seconds), max(seconds), len(seconds)) if seconds else None
+def _filled(value: Any, words: dict[str, str]) -> Any:
+    """A part of a request with the words in place of their names."""
+    if isinstance(value, dict):
+        return {key: _filled(each, words) for key, each in value.items()}
+    return [_filled(each, words) for each in value] if isinstance(value, list) else words.get(value, value)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from elastic_core.engines.base import RequestFailed
@@ -14,175 +15,176 @@ from elastic_core.errors import UserError
 from elastic_core.models.families import split_thought, thoughts
 
 Api = Literal["chat", "messages"]
-PATHS: dict[Api, str] = {"chat": "/chat/completions", "messages": "/messages"}
-_FORMS: dict[Api, list[dict[str, Any]]] = {
-    "chat": [
-        {"max_tokens": 0, "seed": 0, "return_token_ids": True},
-        {"max_tokens": 0, "seed": 0},
-        {"max_tokens": 0},
-        {"max_completion_tokens": 0},
-    ],
-    "messages": [{"max_tokens": 0}],
-}
-"""Fields of every request, from those that tell most; the first form that the server takes is used."""
+_LIMITS = ("max_tokens", "max_completion_tokens")
+_FORMS = ((_LIMITS[0], "seed", "return_token_ids"), (_LIMITS[0], "seed"), _LIMITS[:1], _LIMITS[1:])
+"""Fields of every request; the first form that the server takes is used."""
 _FINISHES = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
 Ids = Sequence[int]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Answer:
-    """One choice of a response. `count` are tokens of the thought, None where nothing tells them; `again` is whether
-    a mark of a thought comes after its end; `usage` is None of one choice among several; `seconds` until the first
-    token of the answer, of a stream."""
+    """One choice of a response. `arguments` are those of its first tool call, as JSON; `usage` is empty for one of
+    several choices; `seconds` until the first token of a streamed answer. `count` are the tokens of the thought, and
+    `again` is whether a mark of a thought comes after its end; `repeats` whether it is that of the same request before.
+    """
 
-    thought: str
-    text: str
-    calls: list[Mapping[str, Any]]
-    finish: str
-    usage: Mapping[str, Any] | None
-    ids: Ids | None
-    logprobs: list[Any] | None
-    seconds: float | None
-    count: int | None = None
+    thought: str = ""
+    text: str = ""
+    arguments: str = ""
+    finish: str = ""
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float | None = None
+    count: int = 0
     again: bool = False
+    repeats: bool = False
 
     @property
-    def sampled(self) -> int | None:
-        return (self.usage or {}).get("completion_tokens")
+    def sampled(self) -> int:
+        return self.usage.get("completion_tokens") or 0
 
     @property
     def reasoning_tokens(self) -> int | None:
         """Tokens of the thought by the server's own usage."""
-        return ((self.usage or {}).get("completion_tokens_details") or {}).get("reasoning_tokens")
+        return (self.usage.get("completion_tokens_details") or {}).get("reasoning_tokens")
 
 
 @dataclass
 class Client:
     """Sends requests and counts the tokens of their thoughts. `tick` is called after each response; `encode` is a
-    tokenizer's, None for the server's own if it has one."""
+    tokenizer's; without one the server's own is used, if it has one."""
 
     server: HttpServer
     api: Api
     tokens: int
     tick: Callable[[], None]
     encode: Callable[[str], Ids] | None = None
-    counted_by: Literal["ids", "text", "usage", "nothing"] = "nothing"
+    counted_by: Literal["ids", "text", "usage", ""] = ""
     sent: int = 0
-    form: dict[str, Any] = field(default_factory=dict)
-    _remote: bool = False
-    _open: Ids = ()
-    _end: Ids = ()
+    form: tuple[str, ...] = ()
+    marks: tuple[Ids, Ids] = ((), ())
+    """Ids that open and that end a thought."""
 
     async def begin(self, questions: Sequence[str]) -> list[Answer]:
         """Find the form of requests that the server takes, and what tells the length of a thought; return responses
         without a budget. Raises UserError when it takes none of them, or nothing tells."""
-        for form in _FORMS[self.api]:
+        refusal, found = "", list[Answer]()
+        for form in _FORMS if self.api == "chat" else _FORMS[2:3]:
             self.form = form
             try:
-                found = await self.ask(questions[0], 0)
+                found = await self.ask(questions[0], 0, {})
                 break
             except RequestFailed as error:
                 refusal = reason(error)
-        else:
+        if not found:
             raise UserError(f"{self.server.address} takes no plain request: {refusal}")
         for i, question in enumerate(questions[1:], start=1):
-            found += await self.ask(question, i)
+            found += await self.ask(question, i, {})
         await self._find_counting(found)
-        return [await self.counted(each) for each in found]
+        for each in found:
+            await self._count(each)
+        return found
+
+    def limit(self, tokens: int) -> dict[str, int]:
+        """The field that limits a whole response."""
+        return {name: tokens for name in self.form if name in _LIMITS}
 
     async def ask(
-        self,
-        question: str | list[dict[str, Any]],
-        seed: int,
-        fields: Mapping[str, Any] | None = None,
-        *,
-        max_tokens: int | None = None,
-        stream: bool = False,
-        leave_after: int | None = None,
+        self, question: str, seed: int, given: Mapping[str, Any], stream: bool = False, leave_after: int = 0
     ) -> list[Answer]:
-        """The choices of a response. With `leave_after` the connection is closed after so many events, and there are
-        none. Raises RequestFailed, ServerLost and UserError as `HttpServer.post`."""
-        messages = [{"role": "user", "content": question}] if isinstance(question, str) else question
+        """The choices of a response to a request with the fields `given`. With `leave_after` the connection is closed
+        after so many events, and there are none. Raises as `HttpServer.post`."""
         values = {"seed": seed, "return_token_ids": True}
-        most = max_tokens or self.tokens
-        body: dict[str, Any] = {"model": self.server.address.model, "messages": messages}
-        body |= {key: values.get(key, most) for key in self.form} | (fields or {})
-        self.sent += 1
-        began = time.monotonic()
+        body: dict[str, Any] = {"model": self.server.address.model, "messages": [{"role": "user", "content": question}]}
+        body |= {name: values.get(name, self.tokens) for name in self.form}
+        body |= {"stream_options": {"include_usage": True}} if stream and self.api == "chat" else {}
+        body |= given
+        self.sent, began = self.sent + 1, time.monotonic()
+        answers: dict[int, Answer] = {}
+        usage: dict[str, Any] = {}
         try:
-            if not stream:
-                document, first = await self.server.post(PATHS[self.api], body), None
-                document = _chat(document)
-            else:
-                body |= {"stream_options": {"include_usage": True}} if self.api == "chat" else {}
-                async with aclosing(self.server.stream(PATHS[self.api], body)) as events:
-                    document, first = await _merge(events, leave_after)
+            async with aclosing(self._events(body, stream)) as events:
+                number = 0
+                async for event in events:
+                    number += 1
+                    if number == leave_after:
+                        return []
+                    usage |= event.get("usage") or {}
+                    for each in event.get("choices") or ():
+                        answer = answers.setdefault(each.get("index", 0), Answer())
+                        _add(answer, each)
+                        if stream and answer.seconds is None and (answer.text or answer.arguments):
+                            answer.seconds = time.monotonic() - began
         finally:
             self.tick()
-        answers = read_answers(document, None if first is None else first - began)
-        return [await self.counted(each) for each in answers] if self.counted_by != "nothing" else answers
+        for answer in answers.values():
+            answer.usage = usage if len(answers) == 1 else {}
+            if not answer.thought:  # Split off only where the server splits none.
+                answer.thought, answer.text = split_thought(answer.text)
+            if self.counted_by:
+                await self._count(answer)
+        return list(answers.values())
 
-    async def tokenized(self, text: str) -> Ids:
-        """Ids of a text without special tokens around it; empty where there is no tokenizer."""
+    async def _events(self, body: dict[str, Any], stream: bool) -> AsyncGenerator[dict[str, Any]]:
+        path = "/chat/completions" if self.api == "chat" else "/messages"
+        if not stream:
+            yield _as_chat(await self.server.post(path, body))
+            return
+        async for event in self.server.stream(path, body):
+            if "error" in event:
+                raise RequestFailed(f"the stream ended with an error: {event['error']}")
+            yield _as_chat(event)
+
+    async def _encode(self, text: str) -> Ids:
+        """Ids of a text without special tokens around it, by the tokenizer or the server's."""
         if self.encode is not None:
             return self.encode(text)
         body = {"model": self.server.address.model, "add_special_tokens": False, "prompt": text, "content": text}
-        found = (await self.server.post("//tokenize", body)).get("tokens") if self._remote else None
-        return found if isinstance(found, list) else ()
+        ids: list[int] = (await self.server.post("//tokenize", body)).get("tokens") or []
+        return ids
 
     async def _find_counting(self, answers: Sequence[Answer]) -> None:
-        self._remote = self.encode is None
+        """Choose what tells the length of a thought: ids, with the marks of a family; the text; or usage."""
+        shown = any(each.thought for each in answers)
+        told = all((each.reasoning_tokens or 0) >= max(1, len(each.thought.split()) / 2) for each in answers)
         try:
-            has_tokenizer = bool(await self.tokenized("36+6=?"))
+            marks = [(await self._encode(each.open), await self._encode(each.ends[0])) for each in thoughts().values()]
         except (RequestFailed, UserError):
-            self._remote = has_tokenizer = False
-        if has_tokenizer and all(each.ids for each in answers):
-            marks = [
-                (await self.tokenized(each.open), await self.tokenized(each.ends[0])) for each in thoughts().values()
-            ]
-            seen = [mark for mark in marks if any(_find(each.ids or (), mark[1]) is not None for each in answers)]
-            # No thought may have ended. An unknown token has one id, whatever its text.
-            single = [mark for mark in marks if len(mark[1]) == 1 and mark[0] != mark[1]]
-            self._open, self._end = max(seen, key=lambda mark: len(mark[1]), default=[*single, ((), ())][0])
-        if self._end:
-            self.counted_by = "ids"
-        elif has_tokenizer and any(each.thought for each in answers):
-            self.counted_by = "text"
-        elif all((each.reasoning_tokens or 0) >= len(each.thought.split()) / 2 for each in answers) and any(
-            each.reasoning_tokens for each in answers
-        ):
-            self.counted_by = "usage"
-        else:
-            shown = any(each.thought for each in answers)
+            marks = []
+        seen = [mark for mark in marks if any(_find(each.ids, mark[1]) is not None for each in answers)]
+        # No thought may have ended. Unknown tokens have one id, whatever their text.
+        single = [mark for mark in marks if len(mark[1]) == 1 and mark[0] != mark[1] and any(e.ids for e in answers)]
+        self.marks = max(seen, key=lambda mark: len(mark[1]), default=[*single, ((), ())][0])
+        self.counted_by = "ids" if self.marks[1] else "text" if marks and shown else "usage" if told else ""
+        if not self.counted_by:
             raise UserError(
-                f"{self.server.address}: nothing tells how long its thoughts are: "
-                + ("they are shown, but" if shown else "none are shown (no reasoning parser?), and")
-                + " it returns no token ids, usage has no true reasoning_tokens"
-                + ("; give the model's tokenizer: --tokenizer OWNER/NAME or a directory" if shown else "")
+                f"{self.server.address}: nothing tells how long its thoughts are: it returns no token ids, its usage "
+                "has no true reasoning_tokens, and it has no tokenizer; "
+                + ("give one: --tokenizer" if shown else "and shows no thought: has it a reasoning parser?")
             )
 
-    async def counted(self, answer: Answer) -> Answer:
-        """The answer with the tokens of its thought."""
-        again = has_marks(answer.text)
+    async def _count(self, answer: Answer) -> None:
+        opened, ended = self.marks
+        answer.again = has_marks(answer.text)
+        start = len(opened) if answer.ids[: len(opened)] == list(opened) else 0
+        end = _find(answer.ids, ended, start)
         if self.counted_by == "usage":
-            return replace(answer, count=answer.reasoning_tokens, again=again)
-        ids, opened, ended = answer.ids or (), self._open, self._end
-        start = len(opened) if list(ids[: len(opened)]) == list(opened) else 0
-        end = _find(ids, ended, start)
-        if end is not None:
-            rest = ids[end + len(ended) :]
-            again = again or any(_find(rest, mark) is not None for mark in (opened, ended))
-            count = end - start
-        elif ids and not answer.text:
-            count = len(ids) - start
+            answer.count = answer.reasoning_tokens or 0
+        elif end is not None:
+            rest = answer.ids[end + len(ended) :]
+            answer.count = end - start
+            answer.again |= any(_find(rest, mark) is not None for mark in self.marks)
+        elif self.marks[1] and answer.ids and not answer.text:
+            answer.count = len(answer.ids) - start
         else:
-            count = len(await self.tokenized(answer.thought)) if answer.thought.strip() else 0
-        return replace(answer, count=count, again=again)
+            answer.count = len(await self._encode(answer.thought)) if answer.thought.strip() else 0
 
 
 def has_marks(text: str) -> bool:
-    """Whether a text has a mark of any family's thought."""
-    return any(mark in text for family in thoughts().values() for mark in (family.open, *family.ends) if "<" in mark)
+    """Whether a text has a mark of any family's thought that is no plain text."""
+    return any(mark in text for each in thoughts().values() for mark in (each.open, *each.ends) if not each.text)
 
 
 def reason(error: Exception) -> str:
@@ -195,82 +197,34 @@ def _find(ids: Ids, part: Ids, start: int = 0) -> int | None:
     return next((at for at in places if list(ids[at : at + len(part)]) == list(part)), None)
 
 
-def read_answers(document: Mapping[str, Any], seconds: float | None = None) -> list[Answer]:
-    """The choices of a chat's response. A thought inside the text is split off only where the server splits none."""
-    choices, found = document.get("choices") or [], []
-    for choice in choices:
-        message = choice.get("message") or {}
-        text = message.get("content") or ""
-        thought = message.get("reasoning") or message.get("reasoning_content") or ""
-        if not thought:
-            thought, text = split_thought(text)
-        usage = document.get("usage") if len(choices) == 1 else None
-        logprobs = (choice.get("logprobs") or {}).get("content")
-        calls = [each.get("function") or {} for each in message.get("tool_calls") or []]
-        finish = choice.get("finish_reason") or ""
-        found.append(Answer(thought, text, calls, finish, usage, choice.get("token_ids"), logprobs, seconds))
-    return found
+def _add(answer: Answer, choice: Mapping[str, Any]) -> None:
+    """Add a choice of a response, or of an event of its stream."""
+    part = choice.get("delta") or choice.get("message") or {}
+    answer.thought += part.get("reasoning") or part.get("reasoning_content") or ""
+    answer.text += part.get("content") or ""
+    for at, call in enumerate(part.get("tool_calls") or ()):
+        if call.get("index", at) == 0:
+            answer.arguments += call["function"].get("arguments") or ""
+    answer.finish = choice.get("finish_reason") or answer.finish
+    answer.ids += choice.get("token_ids") or ()
+    answer.logprobs += (choice.get("logprobs") or {}).get("content") or ()
 
 
-async def _merge(events: AsyncIterator[dict[str, Any]], leave_after: int | None) -> tuple[dict[str, Any], float | None]:
-    """The response that a stream adds up to, and when its answer began, by the monotonic clock."""
-    choices: dict[int, dict[str, Any]] = {}
-    usage, first, seen = None, None, 0
-    async for event in events:
-        if "error" in event:
-            raise RequestFailed(f"the stream ended with an error: {event['error']}")
-        seen += 1
-        if leave_after is not None and seen > leave_after:
-            return {}, None
-        part = _chat(event)
-        usage = {**(usage or {}), **(part.get("usage") or {})} or None
-        for each in part.get("choices") or ():
-            choice = choices.setdefault(each.get("index", 0), {"message": {}})
-            delta, message = each.get("delta") or {}, choice["message"]
-            for key in ("reasoning", "reasoning_content", "content"):
-                message[key] = message.get(key, "") + (delta.get(key) or "")
-            if first is None and (delta.get("content") or delta.get("tool_calls")):
-                first = time.monotonic()
-            for call in delta.get("tool_calls") or ():
-                calls = message.setdefault("tool_calls", [])
-                while len(calls) <= call.get("index", 0):
-                    calls.append({"function": {"name": "", "arguments": ""}})
-                for key, value in (call.get("function") or {}).items():
-                    calls[call.get("index", 0)]["function"][key] += value or ""
-            choice["finish_reason"] = each.get("finish_reason") or choice.get("finish_reason")
-            if each.get("token_ids"):
-                choice["token_ids"] = [*choice.get("token_ids", ()), *each["token_ids"]]
-            if content := (each.get("logprobs") or {}).get("content"):
-                choice.setdefault("logprobs", {"content": []})["content"] += content
-    return {"choices": [choices[i] for i in sorted(choices)], "usage": usage}, first
-
-
-def _chat(document: dict[str, Any]) -> dict[str, Any]:
+def _as_chat(document: dict[str, Any]) -> dict[str, Any]:
     """A message of Anthropic's API, or an event of its stream, as a chat's; a chat's as it is."""
-    kind = document.get("type")
-    if kind == "message":
-        blocks = document.get("content") or []
-        joined = {
-            name: "".join(each.get(key) or "" for each in blocks if each.get("type") == key)
-            for name, key in (("reasoning", "thinking"), ("content", "text"))
-        }
-        calls = [{"function": {"name": b["name"], "arguments": b["input"]}} for b in blocks if b["type"] == "tool_use"]
-        choice = {"message": {**joined, "tool_calls": calls}, "finish_reason": _finish(document)}
-        return {"choices": [choice], "usage": _usage(document)}
-    if kind == "message_start":
-        return {"usage": _usage(document.get("message") or {})}
-    if kind in ("content_block_delta", "message_delta"):
-        delta = document.get("delta") or {}
-        told = {"reasoning": delta.get("thinking"), "content": delta.get("text")}
-        return {"choices": [{"delta": told, "finish_reason": _finish(delta)}], "usage": _usage(document)}
-    return {} if kind else document
-
-
-def _finish(document: Mapping[str, Any]) -> str | None:
-    told = document.get("stop_reason")
-    return _FINISHES.get(told, told) if told else None
-
-
-def _usage(document: Mapping[str, Any]) -> dict[str, Any]:
-    told = document.get("usage") or {}
-    return {"completion_tokens": told["output_tokens"]} if told.get("output_tokens") is not None else {}
+    if "type" not in document:
+        return document
+    blocks = document.get("content") or [document.get("delta") or {}]
+    told = document.get("stop_reason") or (document.get("delta") or {}).get("stop_reason")
+    usage = (document.get("message") or document).get("usage") or {}
+    calls = [json.dumps(each["input"]) if "input" in each else each.get("partial_json") or "" for each in blocks]
+    part = {
+        "reasoning": "".join(each.get("thinking") or "" for each in blocks),
+        "content": "".join(each.get("text") or "" for each in blocks),
+        "tool_calls": [{"index": 0, "function": {"arguments": "".join(calls)}}],
+    }
+    choice = {"delta": part, "finish_reason": _FINISHES.get(str(told), told)}
+    return {
+        "choices": [choice],
+        "usage": {"completion_tokens": usage["output_tokens"]} if "output_tokens" in usage else {},
+    }

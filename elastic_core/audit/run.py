@@ -1,40 +1,25 @@
-"""The audit of a server, and the document that it leaves (`audit.json`)."""
+"""The audit of a server, and the document that it leaves."""
 
 from __future__ import annotations
 
 import datetime
+import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from elastic_core.audit import ways
-from elastic_core.audit.checks import CHECKS, Result, Run, carry_out
-from elastic_core.audit.client import Client
-from elastic_core.audit.ways import Way, known_ways, try_ways
+from elastic_core.audit.checks import Result, Run, num_requests
+from elastic_core.audit.client import Api, Client
+from elastic_core.audit.ways import QUESTIONS, Way, known_ways, try_ways
 from elastic_core.engines.http_server import ServerLost, look, server_version
 from elastic_core.errors import UserError
 
-QUESTIONS = (
-    "How many ways are there to seat 5 people around a round table so that two of them are not neighbours?",
-    "Find all integers n for which n^2 + 7n + 6 is a perfect square.",
-    "A ladder of 10 m slides down a wall. How fast is its top when its foot is 6 m away and moves at 1 m/s?",
-    "Which is larger, 2^100 or 3^63? Do not use logarithms.",
-    "What is the sum of the digits of 99 times 12345679?",
-    "Three dice are thrown. What is the probability that their sum is 10?",
-)
+_TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("audit.toml").read_text())
 _LEAST = 4  # Tokens of the smaller budget.
-UNSEEN = (
-    "whether the thought that is shown is the one that was sampled: it may be summarised or hidden",
-    "whether the ids, the usage and the version that the server reports are true",
-    "whether an answer goes on thinking without a mark, and how good answers are under a budget",
-    "whether responses have the distribution of cutting thoughts of the same model by hand",
-    "whether the engine goes on sampling after a client has left",
-    "what happens with more requests at once, longer thoughts, images, or other APIs than the one asked",
-)
-"""What no audit sees from outside."""
+_ORDER = ("exact", "newline", "over")  # Verdicts on a field that works, the best first.
 
 
 class Audit(BaseModel):
@@ -47,128 +32,112 @@ class Audit(BaseModel):
     address: str
     """URL and model."""
     server: str
-    """What the server calls itself, and its version, "unknown" where it does not say."""
+    """What the server calls itself, and its version; "unknown" where it does not say."""
     date: datetime.date
-    api: Literal["chat", "messages"]
-    """OpenAI's chat completions or Anthropic's messages."""
+    api: Api
+    """OpenAI's chat completions, or Anthropic's messages."""
     counted_by: Literal["ids", "text", "usage"]
-    """What tells the length of a thought: token ids (exact), its text by a tokenizer (2 tokens and 2 % are tolerated),
-    or the server's usage."""
-    requests: int = Field(ge=1)
-    """Requests that were sent."""
+    """What tells the length of a thought: token ids; its text, where 2 tokens and 2 % are tolerated; or usage."""
+    requests: int
+    """That were sent."""
     natural: list[int]
     """Tokens of the thoughts without a budget, cut at --tokens."""
     budgets: tuple[int, int]
-    """The two values of t that were sent."""
+    """The two numbers that were sent."""
     ways: list[Way]
     way: str | None
-    """The field by which the checks were made, the first that works; None where none does, and none were made."""
+    """The field of the checks: the first of those that work best. Without one nothing was checked."""
     checks: list[Result]
-    first_answer: list[float] | None = None
-    """Seconds to the first token of a streamed answer under a budget: median, least, most, number of streams."""
+    first_answer: list[float]
+    """Seconds to the first token of a streamed answer under a budget: median, least, most; empty without streams."""
     unseen: list[str]
-    """What the audit cannot see."""
+    """What an audit cannot see."""
 
     @property
     def broken(self) -> list[str]:
-        """Promises that the server breaks, in words."""
-        ignored = [
-            f"{each.field} is {each.verdict}" for each in self.ways if each.field == self.way and each.verdict == "over"
-        ]
-        return [*([] if self.way else ["no field for a number of thinking tokens is obeyed"]), *ignored,
-            *(f"{each.name}: {each.promise}" for each in self.checks if each.status == "broken")]  # fmt: skip
+        """Promises that the server breaks."""
+        return [each.name for each in self.checks if each.status == "broken"] if self.way else ["any budget"]
 
     def changes(self, old: Audit) -> list[str]:
         """What differs from an earlier audit."""
-        sides = [
-            {"server": each.server, "checks at": each.way, **{way.field: way.verdict for way in each.ways},
-             **{check.name: check.status for check in each.checks}} for each in (old, self)
-        ]  # fmt: skip
-        before, now = sides
-        return [
-            f"{key}: {before.get(key, 'not tried')} → {now.get(key, 'not tried')}"
-            for key in {**before, **now}
-            if before.get(key) != now.get(key)
-        ]
+        before, now = (
+            {"server": each.server, "checks at": each.way}
+            | {way.field: way.verdict for way in each.ways}
+            | {check.name: check.status for check in each.checks}
+            for each in (old, self)
+        )
+        keys = [key for key in before | now if before.get(key) != now.get(key)]
+        return [f"{key}: {before.get(key, 'not tried')} → {now.get(key, 'not tried')}" for key in keys]
 
 
 def read_audit(path: Path) -> Audit:
-    """An earlier audit's document; UserError with the key, where it is none."""
+    """Read an earlier audit's document; UserError with the key that is wrong."""
     try:
         return Audit.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; expected the audit.json of an earlier audit") from None
+        why = error.strerror
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"])) or "the file"
-        raise UserError(f"{path}: {key}: {first['msg']}; expected the audit.json of an earlier audit") from None
+        why = f"{'.'.join(map(str, error.errors()[0]['loc'])) or 'the file'}: {error.errors()[0]['msg']}"
+    raise UserError(f"{path}: {why}; expected the audit.json of an earlier audit")
 
 
-def num_requests(questions: Sequence[str], sender: str | None, requests: int) -> int:
-    """Most requests that an audit sends."""
-    return (
-        len(questions)
-        + sum(map(ways.num_requests, known_ways(sender)))
-        + sum(each.requests(requests) for each in CHECKS)
-    )
+def most_requests(questions: Sequence[str], sender: str, requests: int) -> int:
+    """Requests that an audit sends at most, two choices of one counted as two."""
+    tried = sum(QUESTIONS * (2 if each.says == "number" else 1) for each in known_ways(sender))
+    checks = sum(num_requests(each, requests) * each.get("chat", {}).get("n", 1) for each in _TABLE["check"])
+    return (len(questions) or len(_TABLE["questions"])) + tried + checks + num_requests({}, requests)
 
 
 async def audit(
-    client: Client,
-    questions: Sequence[str],
-    sender: str | None,
-    requests: int,
-    concurrent: int,
-    say: Callable[[str], None],
+    client: Client, questions: Sequence[str], sender: str, requests: int, concurrent: int, say: Callable[[str], None]
 ) -> Audit:
-    """Ask without a budget, try every known field, then check the promises at the first that works. Raises UserError
-    when nothing tells the length of thoughts, or they are too short."""
+    """Ask without a budget, try every known field of a sender ("" for all), then check the promises at the first that
+    works best. `say` is told what comes next. Raises UserError when nothing tells the length of thoughts, or they are
+    too short to cut."""
     served = await look(client.server, client.server.address.model)
-    say("thoughts without a budget")
+    version = await server_version(client.server)
+    questions = questions or _TABLE["questions"]
+    say("without a budget")
     natural = await client.begin(questions)
-    ranked = sorted(zip(natural, questions, strict=True), key=lambda each: each[0].count or 0, reverse=True)
-    longest = ranked[: max(ways.QUESTIONS, len(ranked) // 2)]
-    high = min((longest[-1][0].count or 0) // 2, client.tokens // 4)
-    budgets = (high // 2, high)
+    ranked = sorted(zip(natural, questions, strict=True), key=lambda each: -each[0].count)
+    longest = ranked[: max(QUESTIONS, len(ranked) // 2)]
+    high = min(longest[-1][0].count // 2, client.tokens // 4)
+    budgets, asked = (high // 2, high), [question for _, question in longest]
     if budgets[0] < _LEAST:
-        counts = sorted(each.count or 0 for each in natural)
         raise UserError(
-            f"{client.server.address}: thoughts without a budget have {counts} tokens, too few to cut: expected two of "
-            f"{4 * _LEAST} or more; ask what makes the model think longer: --question TEXT, again and again, or raise "
-            "--tokens"
+            f"{client.server.address}: thoughts without a budget have {[each.count for each in natural]} tokens, too "
+            f"few to cut: expected two of {4 * _LEAST} or more; ask what makes it think longer (--question TEXT, again "
+            "and again), or raise --tokens"
         )
-    asked = [question for _, question in longest]
-    say("ways to ask for a budget")
-    tried = await try_ways(client, known_ways(sender), asked, budgets)
-    order = ("exact", "newline", "over")
-    works = sorted(
-        (each for each in tried if each.verdict in order and each.says == "number"),
-        key=lambda each: order.index(each.verdict),
-    )
+    say("ways to ask")
+    tried = await try_ways(client, sender, asked, budgets)
+    works = [each for verdict in _ORDER for each in tried if (each.verdict, each.says) == (verdict, "number")]
     results: list[Result] = []
-    run = None
+    answers = []
     if works:
-        run = Run(client, works[0], budgets, asked, natural, requests, concurrent)
-        for each in CHECKS:
-            say(each.name)
+        run = Run(client, works[0], budgets, asked, requests, concurrent)
+        answers = run.answers
+        for check in _TABLE["check"]:
+            say(check["name"])
             try:
-                results.append(await carry_out(each, run))
+                results.append(await run.check(check))
             except ServerLost as error:
-                results.append(Result(name=each.name, promise=each.promise, status="broken", detail=str(error)))
+                about = {"name": check["name"], "promise": check["promise"]}
+                results.append(Result(**about, status="broken", detail=f"the server went away: {error}"))
                 break
-    seconds = [answer.seconds for _, answer in run.answers if answer.seconds is not None] if run else []
+    seconds = [answer.seconds for _, answer in answers if answer.seconds is not None]
     return Audit(
-        address=str(client.server.address),
-        server=f"{served.server} {await server_version(client.server)}",
+        address=f"{client.server.address.url}#{client.server.address.model}",
+        server=f"{served.server} {version}",
         date=datetime.datetime.now(datetime.UTC).date(),
         api=client.api,
         counted_by=client.counted_by,
         requests=client.sent,
-        natural=[each.count or 0 for each in natural],
+        natural=[each.count for each in natural],
         budgets=budgets,
         ways=tried,
         way=works[0].field if works else None,
         checks=results,
-        first_answer=[median(seconds), min(seconds), max(seconds), len(seconds)] if seconds else None,
-        unseen=list(UNSEEN),
+        first_answer=[median(seconds), min(seconds), max(seconds)] if seconds else [],
+        unseen=_TABLE["unseen"],
     )

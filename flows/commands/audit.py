@@ -11,11 +11,11 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 
-from elastic_core.audit.client import Client
-from elastic_core.audit.run import QUESTIONS, Audit, num_requests, read_audit
-from elastic_core.audit.run import audit as run_audit
+from elastic_core.audit.client import Client, Ids
+from elastic_core.audit.run import Audit, most_requests, read_audit
+from elastic_core.audit.run import audit as carry_out
 from elastic_core.engines.base import EngineLost, RequestFailed
 from elastic_core.engines.endpoint import CHAT, Address, EndpointParameters, parse_address
 from elastic_core.engines.http_server import HttpServer
@@ -25,7 +25,8 @@ from flows.commands.options import PATH
 from flows.runtime.environment import runs_directory
 from reports.audit import PAGE, audit_text, write_audit_page
 
-_SENDERS = {"openai": "OpenAI", "anthropic": "Anthropic", "vllm": "vLLM", "sglang": "SGLang", "llama.cpp": "llama.cpp"}
+_SENDERS = {"auto": "", "openai": "OpenAI", "anthropic": "Anthropic", "vllm": "vLLM", "sglang": "SGLang",
+            "llama.cpp": "llama.cpp"}  # fmt: skip
 _WAIT_SECONDS = 60.0
 DOCUMENT = "audit.json"
 
@@ -34,13 +35,7 @@ DOCUMENT = "audit.json"
 @click.argument("url")
 @click.option("--model", metavar="NAME", help="As the server's /v1/models has it; by default its only one.")
 @click.option("--key-from", metavar="VARIABLE", help="Environment variable that holds the server's key.")
-@click.option(
-    "--as",
-    "dialect",
-    type=click.Choice([*_SENDERS, "auto"]),
-    default="auto",
-    help="Whose ways to ask for a budget are tried; anthropic asks /v1/messages.",
-)
+@click.option("--as", "dialect", type=click.Choice([*_SENDERS]), default="auto", help="Whose fields are tried.")
 @click.option("--tokenizer", metavar="MODEL", help="Directory or OWNER/NAME, for a server that returns no token ids.")
 @click.option("--requests", type=click.IntRange(10), default=100, help="Requests that check the length of thoughts.")
 @click.option("--concurrent", type=click.IntRange(1, 1024), default=32, help="Most requests at once.")
@@ -51,84 +46,74 @@ DOCUMENT = "audit.json"
 @click.option("--markdown", is_flag=True, help="Print Markdown, for an issue.")
 @click.option("--dry-run", is_flag=True, help="Only show how many requests and tokens it takes at most.")
 def audit(
-    url: str,
-    model: str | None,
-    key_from: str | None,
-    dialect: str,
-    tokenizer: str | None,
-    requests: int,
-    concurrent: int,
-    tokens: int,
-    questions: tuple[str, ...],
-    compare: Path | None,
-    directory: Path | None,
-    markdown: bool,
-    dry_run: bool,
-) -> None:
+    url: str, model: str | None, key_from: str | None, dialect: str, tokenizer: str | None, requests: int,
+    concurrent: int, tokens: int, questions: tuple[str, ...], compare: Path | None, directory: Path | None,
+    markdown: bool, dry_run: bool,
+) -> None:  # fmt: skip
     """Test whether the server at URL keeps a thinking budget.
 
-    Tries every known way to ask for one, counts the tokens of thoughts, and checks the promises of the first way that
+    Tries every known way to ask for one, counts the tokens of thoughts, and checks the promises at the first way that
     works (docs/audit.md). The exit status is 1 where one is broken.
     """
     if key_from and not os.environ.get(key_from):
         raise UserError(f"--key-from {key_from}: it is not set in the environment; expected the server's key there")
     if len(questions) == 1:
         raise UserError("there is one --question; expected none, or two and more")
-    old = read_audit(compare) if compare else None
-    asked, sender = questions or QUESTIONS, _SENDERS.get(dialect)
-    total = num_requests(asked, sender, requests)
-    screen = Console(stderr=True, highlight=False)
-    screen.print(f"at most {total:,} requests of {tokens:,} tokens, {total * tokens:,} tokens in all", markup=False)
+    old, encode = read_audit(compare) if compare else None, _encoder(tokenizer)
+    parameters = EndpointParameters(max_requests=concurrent, wait_seconds=_WAIT_SECONDS)
+    total = most_requests(questions, _SENDERS[dialect], requests)
+    screen = Console(stderr=True, highlight=False, soft_wrap=True)
+    screen.print(f"at most {total:,} responses of {tokens:,} tokens, {total * tokens:,} tokens in all")
     if dry_run:
         return
-    parameters = EndpointParameters(max_requests=concurrent, wait_seconds=_WAIT_SECONDS)
-    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
 
     async def run() -> Audit:
-        name = model or await _only_model(url, parameters, key_from)
-        with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as line:
-            task = line.add_task("", total=total)
-            api = "messages" if dialect == "anthropic" else "chat"
-            async with HttpServer("audit", _address(url, name), parameters, key_from) as server:
-                client = Client(server, api, tokens, lambda: line.advance(task), _encoder(tokenizer))
-                say = lambda what: line.update(task, description=what)  # noqa: E731
-                return await run_audit(client, asked, sender, requests, concurrent, say)
+        address = await _address(url, model, parameters, key_from)
+        async with HttpServer("audit", address, parameters, key_from) as server:
+            with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
+                task = progress.add_task("", total=total)
+                client = Client(
+                    server,
+                    "messages" if dialect == "anthropic" else "chat",
+                    tokens,
+                    lambda: progress.advance(task),
+                    encode,
+                )
+                say = lambda what: progress.update(task, description=what)  # noqa: E731
+                return await carry_out(client, questions, _SENDERS[dialect], requests, concurrent, say)
 
     try:
         found = asyncio.run(run())
-    except EngineLost as error:
+    except (EngineLost, RequestFailed) as error:
         raise UserError(str(error)) from None
+    changes = found.changes(old) if old else None
     directory = directory or runs_directory() / "audit" / re.sub(r"[^\w.-]+", "_", found.address.partition("://")[2])
     write_text(directory / DOCUMENT, found.model_dump_json(indent=2) + "\n")
-    changes = found.changes(old) if old else None
     write_audit_page(found, changes, directory / PAGE)
     click.echo(audit_text(found, changes, markdown))
-    screen.print(f"written: {directory / DOCUMENT}, {PAGE}", markup=False, soft_wrap=True)
+    screen.print(f"written: {directory / DOCUMENT}, {PAGE}", markup=False)
     sys.exit(1 if found.broken else 0)
 
 
-def _address(url: str, model: str) -> Address:
-    """The server's address; UserError where the URL is none."""
-    if "#" in url:
-        raise UserError(f"{url}: the model goes into --model; expected a URL like http://host:8000/v1")
+async def _address(url: str, model: str | None, parameters: EndpointParameters, key_from: str | None) -> Address:
+    """The address of the model, by default the server's only one; UserError where there is none."""
     try:
-        return parse_address(f"{CHAT}{url}#{model}")
+        address = parse_address(f"{CHAT}{url}#{model or '?'}")
     except ValueError as error:
         raise UserError(str(error)) from None
+    if model is None:
+        async with HttpServer("audit", address, parameters, key_from) as server:
+            try:
+                names = [str(each["id"]) for each in (await server.get("/models"))["data"]]
+            except (RequestFailed, KeyError, TypeError) as error:
+                raise UserError(f"{url}/models gave no list of models ({error}); is this the API's address?") from None
+        if len(names) != 1:
+            raise UserError(f"{url} serves {', '.join(names) or 'no model'}; name one: --model NAME")
+        address = address._replace(model=names[0])
+    return address
 
 
-async def _only_model(url: str, parameters: EndpointParameters, key_from: str | None) -> str:
-    async with HttpServer("audit", _address(url, "?"), parameters, key_from) as server:
-        try:
-            names = [str(each["id"]) for each in (await server.get("/models"))["data"]]
-        except (RequestFailed, KeyError, TypeError) as error:
-            raise UserError(f"{url}/models gave no list of models ({error}); is this the API's address?") from None
-    if len(names) != 1:
-        raise UserError(f"{url} serves {', '.join(names) or 'no model'}; name one: --model NAME")
-    return names[0]
-
-
-def _encoder(tokenizer: str | None) -> Callable[[str], list[int]] | None:
+def _encoder(tokenizer: str | None) -> Callable[[str], Ids] | None:
     if tokenizer is None:
         return None
     from transformers import AutoTokenizer
@@ -137,4 +122,4 @@ def _encoder(tokenizer: str | None) -> Callable[[str], list[int]] | None:
         found = AutoTokenizer.from_pretrained(tokenizer)
     except (OSError, ValueError) as error:
         raise UserError(f"--tokenizer {tokenizer}: {first_line(error)}; expected a directory or OWNER/NAME") from None
-    return lambda text: list(found.encode(text, add_special_tokens=False))
+    return lambda text: found.encode(text, add_special_tokens=False)  # type: ignore[no-any-return]
