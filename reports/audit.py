@@ -24,8 +24,9 @@ _VERDICTS = {
 
 def audit_text(found: Audit, changes: Sequence[str] | None, markdown: bool) -> str:
     """The audit for a terminal, or as Markdown; `changes` since an earlier one, None without one."""
-    name = "audit.md.j2" if markdown else "audit.txt.j2"
-    finalize = (lambda value: escaped(_printable(value))) if markdown else _printable
+    name, finalize = (
+        ("audit.md.j2", lambda value: escaped(_printable(value))) if markdown else ("audit.txt.j2", _printable)
+    )
     shape = template(name, autoescape=False, trim_blocks=True, lstrip_blocks=True, finalize=finalize)
     return shape.render(_content(found, changes))
 

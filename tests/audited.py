@@ -17,7 +17,25 @@ MODEL = "scripted"
 FIELD = "thinking_token_budget"
 OPEN, END = "<think>", "</think>"
 _TOKEN = re.compile(r"</?think>|\w+|\s|[^\w\s]")
-_WORDS = "so then we take the sum of both and see that it is wrong because of a sign which was lost".split()
+_WORDS = (
+    "so",
+    "then",
+    "we",
+    "take",
+    "the",
+    "sum",
+    "of",
+    "both",
+    "and",
+    "see",
+    "it",
+    "is",
+    "wrong",
+    "a",
+    "sign",
+    "was",
+    "lost",
+)
 
 
 def tokens_of(text: str) -> list[str]:
@@ -46,6 +64,7 @@ class Scripted:
     tokenizes: bool = True
     reads: str = FIELD
     seed: int = 0
+    refusal: str = "reasoning_budget is not a field"
     url: str = ""
     requests: int = 0
     vocabulary: Vocabulary = field(default_factory=Vocabulary)
@@ -59,16 +78,21 @@ class Scripted:
             budget = 10**9
         if self.fault == "streams" and body["stream"]:
             budget += 7
-        if self.fault == "concurrent" and self.requests % 5 == 0:
+        if self.fault == "sometimes" and self.requests % 5 == 0:
             budget = 10**9
         if self.fault == "over by one":
             budget += 1
         if self.fault == "history" and any(OPEN in str(each["content"]) for each in body["messages"]):
             budget = 0
         thought = [draw.choice(_WORDS) for _ in range(draw.randrange(120, 400))]
+        thought = [] if "say nothing" in body["messages"][-1]["content"] else thought
         thought = [each for word in thought for each in (word, " ")]
         is_cut = len(thought) > budget
         thought = thought[:budget]
+        if is_cut and self.fault == "ends the line":
+            thought += ["so", "\n"]
+        if is_cut and self.fault == "closing phrase":
+            thought += tokens_of("\nTime is up, so I answer now.")
         answer = tokens_of(self.answer(body, draw, is_cut))
         if stops := [at for at, word in enumerate(answer) if word in body.get("stop", ())]:
             answer = answer if self.fault == "stop" else answer[: stops[0]]
@@ -106,7 +130,8 @@ class Scripted:
     def respond(self, body: dict[str, Any]) -> dict[str, Any]:
         self.requests += 1
         choices = [self.choice(body, index) for index in range(body.get("n", 1))]
-        thinking, sampled = (sum(each) for each in zip(*((c.pop("thinking"), len(c.pop("sampled"))) for c in choices)))
+        thinking = sum(each.pop("thinking") for each in choices)
+        sampled = sum(len(each.pop("sampled")) for each in choices)
         details = {"reasoning_tokens": thinking // 2 if self.fault == "usage" else thinking}
         usage = {"prompt_tokens": 9, "completion_tokens": sampled, "completion_tokens_details": details}
         if self.fault == "no reasoning_tokens":
@@ -127,17 +152,44 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path == "/tokenize" and scripted.tokenizes:
             return self._answer(200, {"tokens": scripted.vocabulary.encode(tokens_of(body["prompt"]))})
+        if self.path == "/v1/messages":
+            return self._message(body)
         if self.path != "/v1/chat/completions":
             return self._answer(404, {"error": {"message": "not found"}})
         if "reasoning_budget" in body:
-            return self._answer(400, {"error": {"message": "reasoning_budget is not a field"}})
+            return self._answer(400, {"error": {"message": scripted.refusal}})
         found = scripted.respond({"stream": False, **body})
         return self._stream(found) if body.get("stream") else self._answer(200, found)
 
+    def _message(self, body: dict[str, Any]) -> None:
+        """As Anthropic's API, whole or as a stream."""
+        asked = {
+            **body,
+            FIELD: (body.get("thinking") or {}).get("budget_tokens"),
+            "stop": body.get("stop_sequences", ()),
+        }
+        asked |= {"response_format": {}} if "output_config" in body and "format" in body["output_config"] else {}
+        found = self.server.scripted.respond({"stream": False, **asked})
+        choice = found["choices"][0]
+        blocks: list[dict[str, Any]] = [{"type": "thinking", "thinking": choice["message"]["reasoning"]}]
+        if text := choice["message"]["content"]:
+            blocks.append({"type": "text", "text": text})
+        for call in choice["message"].get("tool_calls", ()):
+            blocks.append({"type": "tool_use", "name": "answer", "input": json.loads(call["function"]["arguments"])})
+        told = {"stop_reason": "max_tokens" if choice["finish_reason"] == "length" else "end_turn"}
+        usage = {"output_tokens": found["usage"]["completion_tokens"]}
+        if not body.get("stream"):
+            return self._answer(200, {"type": "message", "content": blocks, "usage": usage, **told})
+        deltas = [{"type": f"{each['type']}_delta", **each} for each in blocks]
+        return self._events(
+            [
+                {"type": "message_start", "message": {"usage": {"output_tokens": 0}}},
+                *({"type": "content_block_delta", "index": i, "delta": each} for i, each in enumerate(deltas)),
+                {"type": "message_delta", "delta": told, "usage": usage},
+            ]
+        )
+
     def _stream(self, found: dict[str, Any]) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.end_headers()
         events: list[dict[str, Any]] = []
         for choice in found["choices"]:
             message, index = choice["message"], choice["index"]
@@ -146,7 +198,13 @@ class _Handler(BaseHTTPRequestHandler):
             calls = [{"index": 0, **each} for each in message.get("tool_calls", ())]
             last = {key: choice[key] for key in ("finish_reason", "token_ids", "logprobs") if key in choice}
             events.append({"delta": {"tool_calls": calls}, "index": index, **last})
-        for event in [*({"choices": [each]} for each in events), {"choices": [], "usage": found["usage"]}]:
+        self._events([*({"choices": [each]} for each in events), {"choices": [], "usage": found["usage"]}])
+
+    def _events(self, events: list[dict[str, Any]]) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        for event in events:
             self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
         self.wfile.write(b"data: [DONE]\n\n")
         self.close_connection = True

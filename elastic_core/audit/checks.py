@@ -11,34 +11,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from elastic_core.audit.client import Answer, Client, reason
 from elastic_core.audit.ways import Way, inexact, requesting, to_line_end
 from elastic_core.engines.base import RequestFailed
+from elastic_core.engines.http_server import ServerLost
 from elastic_core.statistics.intervals import share_interval
 
 FEW = 4  # Requests of a check that takes no share.
 SKIP = "skip"
 
 
-class Result(BaseModel):
-    """What a check found."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+class Result(BaseModel, frozen=True, extra="forbid"):
+    """What a check found; docs/audit.md explains the keys."""
 
     name: str
     promise: str
     status: Literal["kept", "broken", "unseen"] = "unseen"
-    """unseen: it could not be tried."""
     responses: int = 0
-    """That were judged."""
     failures: int = 0
-    """Of these, that break the promise."""
     at_most: float | None = None
-    """Upper end of the 95 % interval of the share that breaks it (Clopper and Pearson 1934)."""
     detail: str = "no response shows it"
-    """The commonest failures, or why it could not be tried."""
 
 
 @dataclass
@@ -65,23 +59,25 @@ class Run:
 
     async def check(self, check: dict[str, Any]) -> Result:
         """Carry out an entry of `audit.toml`."""
-        found = Result(name=check["name"], promise=check["promise"])
+        about = {"name": check["name"], "promise": check["promise"]}
         if ("chat" in check and self.client.api not in check) or ("pairs" in check and "seed" not in self.client.form):
-            return found.model_copy(update={"detail": "the server, or its API, has no such field"})
+            return Result(**about, detail="the server, or its API, has no such field")
         try:
             answers = self.answers if "earlier" in check else await self._answers(check)
         except RequestFailed as error:
-            return found.model_copy(update={"detail": f"the server refuses it: {reason(error)}"})
+            return Result(**about, detail=f"the server refuses it: {reason(error)}")
+        except ServerLost as error:
+            return Result(**about, status="broken", detail=f"the server went away: {error}")
         if "share" in check:
             self.answers += answers
         judge = getattr(self, f"judge_{check['judge']}")
         judged = [what for t, each in answers if (what := judge(t, each)) != SKIP]
         if not judged:
-            return found
+            return Result(**about)
         wrong = Counter(what for what in judged if what is not None)
         share = wrong.total() / len(judged)
         return Result(
-            **found.model_dump(include={"name", "promise"}),
+            **about,
             status="broken" if wrong else "kept",
             responses=len(judged),
             failures=wrong.total(),

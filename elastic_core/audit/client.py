@@ -148,16 +148,20 @@ class Client:
     async def _find_counting(self, answers: Sequence[Answer]) -> None:
         """Choose what tells the length of a thought: ids, with the marks of a family; the text; or usage."""
         shown = any(each.thought for each in answers)
-        told = all((each.reasoning_tokens or 0) >= max(1, len(each.thought.split()) / 2) for each in answers)
+        told = all((each.reasoning_tokens or 0) >= len(each.thought.split()) / 2 for each in answers)
+        told = told and any(each.reasoning_tokens for each in answers)
         try:
-            marks = [(await self._encode(each.open), await self._encode(each.ends[0])) for each in thoughts().values()]
+            pairs = dict.fromkeys((each.open, each.ends[0]) for each in thoughts().values())
+            marks = [(await self._encode(opened), await self._encode(ended)) for opened, ended in pairs]
         except (RequestFailed, UserError):
             marks = []
         seen = [mark for mark in marks if any(_find(each.ids, mark[1]) is not None for each in answers)]
         # No thought may have ended. Unknown tokens have one id, whatever their text.
         single = [mark for mark in marks if len(mark[1]) == 1 and mark[0] != mark[1] and any(e.ids for e in answers)]
         self.marks = max(seen, key=lambda mark: len(mark[1]), default=[*single, ((), ())][0])
-        self.counted_by = "ids" if self.marks[1] else "text" if marks and shown else "usage" if told else ""
+        self.counted_by = (
+            "ids" if self.marks[1] else "text" if shown and any(end for _, end in marks) else "usage" if told else ""
+        )
         if not self.counted_by:
             raise UserError(
                 f"{self.server.address}: nothing tells how long its thoughts are: it returns no token ids, its usage "

@@ -9,12 +9,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from elastic_core.audit.checks import Result, Run, num_requests
-from elastic_core.audit.client import Api, Client
+from elastic_core.audit.client import Answer, Api, Client
 from elastic_core.audit.ways import QUESTIONS, Way, known_ways, try_ways
-from elastic_core.engines.http_server import ServerLost, look, server_version
+from elastic_core.engines.http_server import look, server_version
 from elastic_core.errors import UserError
 
 _TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("audit.toml").read_text())
@@ -22,36 +22,23 @@ _LEAST = 4  # Tokens of the smaller budget.
 _ORDER = ("exact", "newline", "over")  # Verdicts on a field that works, the best first.
 
 
-class Audit(BaseModel):
-    """What `audit.json` holds."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+class Audit(BaseModel, frozen=True, extra="forbid"):
+    """What `audit.json` holds; docs/audit.md explains the keys."""
 
     format: Literal[1] = 1
-    """Version of the format; a file of another one is refused."""
     address: str
-    """URL and model."""
     server: str
-    """What the server calls itself, and its version; "unknown" where it does not say."""
     date: datetime.date
     api: Api
-    """OpenAI's chat completions, or Anthropic's messages."""
     counted_by: Literal["ids", "text", "usage"]
-    """What tells the length of a thought: token ids; its text, where 2 tokens and 2 % are tolerated; or usage."""
     requests: int
-    """That were sent."""
     natural: list[int]
-    """Tokens of the thoughts without a budget, cut at --tokens."""
     budgets: tuple[int, int]
-    """The two numbers that were sent."""
     ways: list[Way]
     way: str | None
-    """The field of the checks: the first of those that work best. Without one nothing was checked."""
     checks: list[Result]
     first_answer: list[float]
-    """Seconds to the first token of a streamed answer under a budget: median, least, most; empty without streams."""
     unseen: list[str]
-    """What an audit cannot see."""
 
     @property
     def broken(self) -> list[str]:
@@ -112,19 +99,14 @@ async def audit(
     say("ways to ask")
     tried = await try_ways(client, sender, asked, budgets)
     works = [each for verdict in _ORDER for each in tried if (each.verdict, each.says) == (verdict, "number")]
-    results: list[Result] = []
-    answers = []
+    results, answers = list[Result](), list[tuple[int, Answer]]()
     if works:
-        run = Run(client, works[0], budgets, asked, requests, concurrent)
-        answers = run.answers
+        run = Run(client, works[0], budgets, asked, requests, concurrent, answers)
         for check in _TABLE["check"]:
             say(check["name"])
-            try:
-                results.append(await run.check(check))
-            except ServerLost as error:
-                about = {"name": check["name"], "promise": check["promise"]}
-                results.append(Result(**about, status="broken", detail=f"the server went away: {error}"))
-                break
+            results.append(await run.check(check))
+            if results[-1].status == "broken" and not results[-1].responses:
+                break  # The server went away.
     seconds = [answer.seconds for _, answer in answers if answer.seconds is not None]
     return Audit(
         address=f"{client.server.address.url}#{client.server.address.model}",

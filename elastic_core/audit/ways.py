@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from elastic_core.audit.client import Answer, Client, reason
 from elastic_core.engines.base import RequestFailed
@@ -21,27 +21,16 @@ _MOST_CLOSING, _SUFFIX = 64, 8  # Tokens of a closing phrase, and characters by 
 _ELSEWHERE = ("configuration_update", "extra_body")  # In messages alone; a client's spelling of another field.
 
 
-class Way(BaseModel):
-    """A field of a request, and what the server did with it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+class Way(BaseModel, frozen=True, extra="forbid"):
+    """A field of a request, and what the server did with it; docs/audit.md explains the keys and the verdicts."""
 
     field: str
-    """Its path in the body."""
     senders: str
-    """Who sends or documents it."""
     says: Literal["number", "none"]
-    """Whether it was sent with a number of thinking tokens, or to ask for no thought."""
     verdict: Verdict = "refused"
-    """exact: no thought was longer. newline: longer up to the end of a line, by at most a tenth. over: it limits
-    thoughts, and some are longer. ignored: status 200, and thoughts as without it. unclear: all thoughts are shorter
-    than the smaller value."""
     counts: dict[int, list[int]] = {}
-    """Tokens of the thoughts, by the number sent."""
     closing: int = 0
-    """Tokens of a phrase that the server adds to each thought it cuts; they do not count against the budget."""
     detail: str = ""
-    """The refusal."""
 
     @property
     def path(self) -> tuple[str, ...]:
