@@ -132,10 +132,11 @@ class Client:
         if not stream:
             yield _as_chat(await self.server.post(path, body))
             return
-        async for event in self.server.stream(path, body):
-            if "error" in event:
-                raise RequestFailed(f"the stream ended with an error: {event['error']}")
-            yield _as_chat(event)
+        async with aclosing(self.server.stream(path, body)) as events:
+            async for event in events:
+                if "error" in event:
+                    raise RequestFailed(f"the stream ended with an error: {event['error']}")
+                yield _as_chat(event)
 
     async def _encode(self, text: str) -> Ids:
         """Ids of a text without special tokens around it, by the tokenizer or the server's."""

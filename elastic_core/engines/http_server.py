@@ -13,7 +13,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -112,7 +112,7 @@ class HttpServer:
         request any more."""
         return await self._retried(self._url(path), body)
 
-    async def stream(self, path: str, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    async def stream(self, path: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any]]:
         """The answer to a request, object by object as it comes, without retries. Raises RequestFailed when the server
         refuses this request, or breaks off; ServerLost when it cannot be reached."""
         url = self.address.url + path
