@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from elastic_core.audit.run import Audit
 from elastic_core.system.files import escaped, write_text
 from reports.page import policy, styles, template
+
+if TYPE_CHECKING:
+    from elastic_core.audit.run import Audit
 
 PAGE = "audit.html"
 _MARKS = {"kept": "✓", "broken": "✗", "unseen": "?"}

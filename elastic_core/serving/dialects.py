@@ -62,10 +62,11 @@ class Requested(NamedTuple):
 
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 OPAQUE, _WORDS, _TOGETHER = frozenset(_TABLE.pop("opaque")), _TABLE.pop("words"), _TABLE.pop("together")
-DIALECTS = {tuple(name.split(".")): kind for kind, fields in _TABLE.items() for name in fields}
-"""Types of fields, by their paths in a request's body."""
 SENDERS = {tuple(name.split(".")): who for fields in _TABLE.values() for name, who in fields.items()}
 """Who sends or documents a field, by its path."""
+_OWN = _TABLE.pop("own")
+DIALECTS = {tuple(name.split(".")): kind for kind, fields in _TABLE.items() for name in fields}
+"""Types of fields, by their paths in a request's body."""
 _HOLDERS = {path[:end] for path in DIALECTS for end in range(1, len(path))}
 _SWITCHES = {
     word: Wish(switch=switch)
@@ -106,7 +107,7 @@ def take_fields(body: dict[str, Any]) -> Requested:
 def requesting(path: tuple[str, ...], tokens: int) -> dict[str, Any] | None:
     """Write the fields of a request for at most so many tokens of thought, by a field of the table: what `take_fields`
     reads back. None where the field cannot say it: only caps name a number above 0, and some fields limit nothing."""
-    kind = DIALECTS[path]
+    kind = "cap" if ".".join(path) in _OWN else DIALECTS[path]
     value = tokens if kind in ("cap", "template_cap") else None if tokens else _NO_THOUGHT.get(kind)
     if value is None:
         return None
