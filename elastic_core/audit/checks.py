@@ -145,7 +145,13 @@ class Run:
         is_sum = not answer.ids or 0 <= len(answer.ids) - answer.sampled <= marks
         return None if is_sum else "completion_tokens is not the number of ids"
 
-    def judge_json(self, t: int, answer: Answer) -> str | None:
+    def judge_call(self, t: int, answer: Answer) -> str | None:
+        return self._judge_json(t, answer, answer.arguments)
+
+    def judge_schema(self, t: int, answer: Answer) -> str | None:
+        return self._judge_json(t, answer, answer.text)
+
+    def _judge_json(self, t: int, answer: Answer, said: str) -> str | None:
         if wrong := self.judge_long(t, answer):
             return wrong
         if answer.thought.lstrip().startswith('{"'):
@@ -153,10 +159,11 @@ class Run:
         if answer.finish == "length":
             return SKIP
         try:
-            value = json.loads(answer.arguments or answer.text)
+            value = json.loads(said)
         except ValueError:
-            return "no JSON"
-        return None if isinstance(value, dict) and isinstance(value.get("answer"), int) else "not of the schema"
+            return f"no JSON: {said[:80]!r}" if said else f"none; the answer is {answer.text[:80]!r}"
+        is_right = isinstance(value, dict) and isinstance(value.get("answer"), int)
+        return None if is_right else f"not of the schema: {said[:80]!r}"
 
     def judge_logprobs(self, t: int, answer: Answer) -> str | None:
         values = [each.get("logprob") for each in answer.logprobs]
