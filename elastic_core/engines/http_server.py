@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -37,6 +38,13 @@ _LOOK_SECONDS = 5.0
 _SHOWN = 300  # Characters of a server's message that are passed on.
 _JSON = {"Content-Type": "application/json"}
 _AWAY = {429, 502, 503, 504}
+_VERSIONS = (
+    ("//version", "version"),
+    ("//server_info", "version"),
+    ("//get_server_info", "version"),
+    ("//props", "build_info"),
+    ("//health/readiness", "litellm_version"),
+)
 
 _log = logging.getLogger(__name__)
 
@@ -67,14 +75,16 @@ class _Broken(_Away):
 
 class HttpServer:
     """Use as `async with HttpServer(name, address, parameters) as server:`. The model's name in the settings names the
-    environment variable of its key. `last_answer` is by the monotonic clock."""
+    environment variable of its key, unless `key_from` does. `last_answer` is by the monotonic clock."""
 
-    def __init__(self, name: str, address: Address, parameters: EndpointParameters) -> None:
+    def __init__(
+        self, name: str, address: Address, parameters: EndpointParameters, key_from: str | None = None
+    ) -> None:
         self.address = address
-        self._name = name
         self.parameters = parameters
         self.last_answer = float("-inf")
-        self._key = api_key(name, address)
+        self._key_variables = [key_from] if key_from else key_variables(name, address)
+        self._key = os.environ.get(key_from) if key_from else api_key(name, address)
         self._under_way = asyncio.Semaphore(parameters.max_requests)
         self._said = False
         self._exchanges: set[asyncio.Task[_Response]] = set()
@@ -97,11 +107,12 @@ class HttpServer:
         await self._client.close()
 
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a request, a JSON object. Raises RequestFailed when the server refuses this request, or breaks
-        at it; ServerLost when it answers no request any more."""
-        return await self._retried(self.address.url + path, body)
+        """The answer to a request, a JSON object; a path that begins with two slashes is below the server's root.
+        Raises RequestFailed when the server refuses this request, or breaks at it; ServerLost when it answers no
+        request any more."""
+        return await self._retried(self._url(path), body)
 
-    async def stream(self, path: str, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    async def stream(self, path: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any]]:
         """The answer to a request, object by object as it comes, without retries. Raises RequestFailed when the server
         refuses this request, or breaks off; ServerLost when it cannot be reached."""
         url = self.address.url + path
@@ -120,10 +131,12 @@ class HttpServer:
             raise RequestFailed(f"{self.address} broke off: {type(error).__name__}: {error}") from None
 
     async def get(self, path: str) -> dict[str, Any]:
-        """See `post`; a path that begins with two slashes is below the server's root."""
+        """See `post`."""
+        return await self._retried(self._url(path), None)
+
+    def _url(self, path: str) -> str:
         parts = urlsplit(self.address.url)
-        url = f"{parts.scheme}://{parts.netloc}{path[1:]}" if path.startswith("//") else self.address.url + path
-        return await self._retried(url, None)
+        return f"{parts.scheme}://{parts.netloc}{path[1:]}" if path.startswith("//") else self.address.url + path
 
     async def _retried(self, url: str, body: dict[str, Any] | None) -> dict[str, Any]:
         failures, silent_since = 0, None
@@ -203,8 +216,7 @@ class HttpServer:
             raise _Broken(reason, response)
         self.last_answer = time.monotonic()
         if response.status_code in (401, 403):
-            found, variables = "a key" if self._key else "no key", key_variables(self._name, self.address)
-            names = " or ".join(variables)
+            found, names = "a key" if self._key else "no key", " or ".join(self._key_variables)
             raise UserError(f"{self.address} refused {found} ({reason}); set {names} in the environment")
         raise RequestFailed(f"{self.address} refused a request, {reason}")
 
@@ -261,16 +273,16 @@ async def look(server: HttpServer, model: str) -> Served:
             f"{address.url}/models does not say the context of {model} (max_model_len), as vLLM and SGLang do; ask "
             f"another server through its chat API: {CHAT}{address}"
         )
-    return Served(str(card.get("owned_by") or "unknown"), await _version(server), str(card.get("root") or ""), context)
+    version = "unknown" if address.chat else await server_version(server)
+    return Served(str(card.get("owned_by") or "unknown"), version, str(card.get("root") or ""), context)
 
 
-async def _version(server: HttpServer) -> str:
-    """The version by vLLM's /version or SGLang's /server_info; a hosted API has neither."""
-    if server.address.chat:
-        return "unknown"
-    for path in ("//version", "//server_info", "//get_server_info"):
+async def server_version(server: HttpServer) -> str:
+    """The version by vLLM's /version, SGLang's /server_info, llama.cpp's /props or LiteLLM's /health/readiness;
+    "unknown" where there is none, as of a hosted API."""
+    for path, key in _VERSIONS:
         try:
-            found = (await server.get(path)).get("version")
+            found = (await server.get(path)).get(key)
         except (RequestFailed, UserError):
             continue
         if isinstance(found, str):

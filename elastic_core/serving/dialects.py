@@ -1,4 +1,5 @@
-"""Read how much thinking a request asks for, in the words of any client; `dialects.toml` lists the fields.
+"""Read how much thinking a request asks for, in the words of any client; `dialects.toml` lists the fields. `elastic
+audit` writes requests by the same table (`requesting`).
 
 1. Off wins: the thought has no tokens, whatever else is given. Only a switch on together with a switch off is refused.
 2. Else the smallest cap holds; -1 lifts the budget only where no other number is given.
@@ -60,7 +61,10 @@ class Requested(NamedTuple):
 
 
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
-OPAQUE, _WORDS = frozenset(_TABLE.pop("opaque")), _TABLE.pop("words")
+OPAQUE, _WORDS, _TOGETHER = frozenset(_TABLE.pop("opaque")), _TABLE.pop("words"), _TABLE.pop("together")
+SENDERS = {tuple(name.split(".")): who for fields in _TABLE.values() for name, who in fields.items()}
+"""Who sends or documents a field, by its path."""
+_OWN = _TABLE.pop("own")
 DIALECTS = {tuple(name.split(".")): kind for kind, fields in _TABLE.items() for name in fields}
 """Types of fields, by their paths in a request's body."""
 _HOLDERS = {path[:end] for path in DIALECTS for end in range(1, len(path))}
@@ -75,6 +79,8 @@ _EFFORTS = {
 _EFFORTS |= dict.fromkeys(_WORDS["nothing"], Wish())
 _ASKING = {*_SWITCHES, *_EFFORTS}.difference(_WORDS["nothing"])
 _UPDATES = ("output_config", "configuration_update")  # Objects of a message that change the effort from there on.
+_NO_THOUGHT = {"effort": "none", "template_effort": "none", "switch": False, "off": True, "word": False}
+_NO_THOUGHT |= dict.fromkeys(("mode", "template_mode"), "disabled")
 FLAG = TypeAdapter(bool)
 _TOKENS = TypeAdapter(Annotated[int, Field(ge=_NO_LIMIT)])
 _MOST = 2**31 - 1  # No context has more tokens.
@@ -96,6 +102,23 @@ def take_fields(body: dict[str, Any]) -> Requested:
             wishes = {name: wish for name, wish in wishes.items() if not wish.effort}
         wishes |= changed
     return _together(wishes)
+
+
+def requesting(path: tuple[str, ...], tokens: int) -> dict[str, Any] | None:
+    """Write the fields of a request for at most so many tokens of thought, by a field of the table: what `take_fields`
+    reads back. None where the field cannot say it: only caps name a number above 0, and some fields limit nothing."""
+    kind = "cap" if ".".join(path) in _OWN else DIALECTS[path]
+    value = tokens if kind in ("cap", "template_cap") else None if tokens else _NO_THOUGHT.get(kind)
+    if value is None:
+        return None
+    body: dict[str, Any] = {}
+    for name, each in {".".join(path): value, **(_TOGETHER.get(".".join(path), {}) if tokens else {})}.items():
+        *holders, last = name.split(".")
+        holder = body
+        for key in holders:
+            holder = holder.setdefault(key, {})
+        holder[last] = each
+    return body
 
 
 def _take(body: dict[str, Any], place: str = "") -> dict[str, Wish]:

@@ -132,7 +132,7 @@ _GROUPS = {
     sections={
         "Run": {"run": "run", "evaluate": "evaluate", "rehearse": "checks.rehearsal:rehearse"},
         "Look": {"status": "sweeps:status", **{name: name for name in ("report", "compare", "doctor", "presets")}},
-        "Serve": {"plan": _GROUPS["plan"], "serve": "serve", "ask": "ask", "playground": "playground"},
+        "Serve": {"plan": _GROUPS["plan"], **{name: name for name in ("serve", "ask", "playground", "audit")}},
         "Models": {"model": _GROUPS["model"]},
         "Data": {"data": _GROUPS["data"]},
         "Services": {"up": "services:up"},

@@ -20,7 +20,7 @@ BELOW = {
 """What each package may import besides itself."""
 ROOMS = (
     *("errors", "budget", "stop_rule", "seeds", "system", "models", "trajectory", "rewards", "data", "reasonflux"),
-    *("strategies", "engines", "statistics", "sweep", "serving", "training", "miniature"),
+    *("strategies", "engines", "statistics", "sweep", "serving", "audit", "training", "miniature"),
 )
 """Of elastic_core; each imports only those before it."""
 UPWARDS = {("data", "miniature"), ("models", "data")}
@@ -132,6 +132,7 @@ def test_an_exception_is_taken_back_when_it_is_gone(pair: tuple[str, str]) -> No
 def test_what_serves_and_asks_imports_nothing_of_the_pipeline() -> None:
     """It runs beside a vLLM that is there already (the base package)."""
     modules = "elastic_core.serving.middleware elastic_core.serving.server flows.commands.serve flows.commands.ask"
+    modules += " flows.commands.audit"
     heavy = "prefect mlflow ray verl torch vllm sklearn matplotlib psycopg2 gguf supervisor math_verify"
     program = (
         f"import importlib, sys; [importlib.import_module(each) for each in {modules.split()}];"

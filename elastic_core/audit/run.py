@@ -1,0 +1,125 @@
+"""The audit of a server, and the document that it leaves."""
+
+from __future__ import annotations
+
+import datetime
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+from pydantic import BaseModel, ValidationError
+
+from elastic_core.audit.checks import Result, Run, num_requests
+from elastic_core.audit.client import Answer, Api, Client
+from elastic_core.audit.ways import QUESTIONS, Way, known_ways, try_ways
+from elastic_core.engines.http_server import look, server_version
+from elastic_core.errors import UserError
+
+_TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("audit.toml").read_text())
+_LEAST = 4  # Tokens of the smaller budget.
+_ORDER = ("exact", "newline", "over")  # Verdicts on a field that works, the best first.
+
+
+class Audit(BaseModel, frozen=True, extra="forbid"):
+    """What `audit.json` holds; docs/audit.md explains the keys."""
+
+    format: Literal[1] = 1
+    address: str
+    server: str
+    date: datetime.date
+    api: Api
+    counted_by: Literal["ids", "text", "usage"]
+    requests: int
+    natural: list[int]
+    budgets: tuple[int, int]
+    ways: list[Way]
+    way: str | None
+    checks: list[Result]
+    first_answer: list[float]
+    unseen: list[str]
+
+    @property
+    def broken(self) -> list[str]:
+        """Promises that the server breaks."""
+        return [each.name for each in self.checks if each.status == "broken"] if self.way else ["any budget"]
+
+    def changes(self, old: Audit) -> list[str]:
+        """What differs from an earlier audit."""
+        before, now = (
+            {"server": each.server, "checks at": each.way}
+            | {way.field: way.verdict for way in each.ways}
+            | {check.name: check.status for check in each.checks}
+            for each in (old, self)
+        )
+        keys = [key for key in before | now if before.get(key) != now.get(key)]
+        return [f"{key}: {before.get(key, 'not tried')} → {now.get(key, 'not tried')}" for key in keys]
+
+
+def read_audit(path: Path) -> Audit:
+    """Read an earlier audit's document; UserError with the key that is wrong."""
+    try:
+        return Audit.model_validate_json(path.read_bytes())
+    except OSError as error:
+        why = error.strerror
+    except ValidationError as error:
+        why = f"{'.'.join(map(str, error.errors()[0]['loc'])) or 'the file'}: {error.errors()[0]['msg']}"
+    raise UserError(f"{path}: {why}; expected the audit.json of an earlier audit")
+
+
+def most_requests(questions: Sequence[str], sender: str, requests: int) -> int:
+    """Requests that an audit sends at most, two choices of one counted as two."""
+    tried = sum(QUESTIONS * (2 if each.says == "number" else 1) for each in known_ways(sender))
+    checks = sum(num_requests(each, requests) * each.get("chat", {}).get("n", 1) for each in _TABLE["check"])
+    return (len(questions) or len(_TABLE["questions"])) + tried + checks + num_requests({}, requests)
+
+
+async def audit(
+    client: Client, questions: Sequence[str], sender: str, requests: int, concurrent: int, say: Callable[[str], None]
+) -> Audit:
+    """Ask without a budget, try every known field of a sender ("" for all), then check the promises at the first that
+    works best. `say` is told what comes next. Raises UserError when nothing tells the length of thoughts, or they are
+    too short to cut."""
+    served = await look(client.server, client.server.address.model)
+    version = await server_version(client.server)
+    questions = questions or _TABLE["questions"]
+    say("without a budget")
+    natural = await client.begin(questions)
+    ranked = sorted(zip(natural, questions, strict=True), key=lambda each: -each[0].count)
+    longest = ranked[: max(QUESTIONS, len(ranked) // 2)]
+    high = min(longest[-1][0].count // 2, client.tokens // 4)
+    budgets, asked = (high // 2, high), [question for _, question in longest]
+    if budgets[0] < _LEAST:
+        raise UserError(
+            f"{client.server.address}: thoughts without a budget have {[each.count for each in natural]} tokens, too "
+            f"few to cut: expected two of {4 * _LEAST} or more; ask what makes it think longer (--question TEXT, again "
+            "and again), or raise --tokens"
+        )
+    say("ways to ask")
+    tried = await try_ways(client, sender, asked, budgets)
+    works = [each for verdict in _ORDER for each in tried if (each.verdict, each.says) == (verdict, "number")]
+    results, answers = list[Result](), list[tuple[int, Answer]]()
+    if works:
+        run = Run(client, works[0], budgets, asked, requests, concurrent, answers)
+        for check in _TABLE["check"]:
+            say(check["name"])
+            results.append(await run.check(check))
+            if results[-1].status == "broken" and not results[-1].responses:
+                break  # The server went away.
+    seconds = [answer.seconds for _, answer in answers if answer.seconds is not None]
+    return Audit(
+        address=f"{client.server.address.url}#{client.server.address.model}",
+        server=f"{served.server} {version}",
+        date=datetime.datetime.now(datetime.UTC).date(),
+        api=client.api,
+        counted_by=client.counted_by,
+        requests=client.sent,
+        natural=[each.count for each in natural],
+        budgets=budgets,
+        ways=tried,
+        way=works[0].field if works else None,
+        checks=results,
+        first_answer=[median(seconds), min(seconds), max(seconds)] if seconds else [],
+        unseen=_TABLE["unseen"],
+    )
