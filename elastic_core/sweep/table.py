@@ -54,6 +54,8 @@ class Manifest:
     servers: dict[str, dict[str, Any]] = field(default_factory=dict)  # Model → the server that ran it.
     template_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Model → what its chat template was told."""
+    written_by: dict[str, str] = field(default_factory=dict)
+    """Version and commit of each code that wrote to it → hash of its lock. Not compared: any code may go on."""
     stores: dict[str, dict[str, str]] = field(default_factory=dict)
     """Model → benchmark (benchmark/strategy for those of `templates`) → directory of the `TrajectoryStore`, relative to
     the table's. Empty where the table holds the rows itself."""
@@ -63,7 +65,7 @@ class Manifest:
         for section in asdict(self):
             before, now = getattr(self, section), getattr(new, section)
             names = before.keys() | now.keys() if section == "settings" else before.keys() & now.keys()
-            for name in sorted(names):
+            for name in sorted(names) if section != "written_by" else ():
                 if before.get(name) != now.get(name):
                     raise ManifestMismatch(
                         f"{table}: its rows were made with {section[:-1]} {name} = {before.get(name)}, now it is "
@@ -293,6 +295,7 @@ class SweepTable:
             templates={strategy: whole.templates[strategy]} if strategy else {},
             servers=servers,
             template_settings={name: told[name] for name, _ in found if name in told},
+            written_by=whole.written_by,
         )
 
 

@@ -23,7 +23,8 @@ PRESET_FORMS = "A name (`elastic presets`), or FILE.toml."
 TABLE_FORMS = "A trajectory table, runs/PRESET/sweep/KEY/table, also of a half-done sweep."
 
 Three = tuple[float, float, float] | None
-_NUMBER = re.compile(r"is not a valid (float|integer)( range)?$")
+_NEEDS = {"--price": "INPUT CACHED OUTPUT per million tokens", "--latency": "TURN INPUT OUTPUT in milliseconds"}
+_NUMBER = re.compile(r"is not a valid (float|integer)( range)?\b")
 _EXTRA = re.compile(r"got unexpected extra arguments? \((?P<words>.*)\)")
 
 built_data = click.option("--data", type=PATH, help="Built data sets. Without it those that the table was made with.")
@@ -164,7 +165,8 @@ def sentence(error: click.UsageError) -> str:
     """The error as one sentence, with the command and where its help is."""
     message = " ".join(error.format_message().split()).removesuffix(".")
     message = message[:1].lower() + message[1:]
-    if error.ctx is None:
+    message += next((f"; it needs {numbers}" for option, numbers in _NEEDS.items() if f"'{option}'" in message), "")
+    if error.ctx is None:  # An option without its values: click does not say of which command.
         return message
     command, path = error.ctx.command, error.ctx.command_path
     if isinstance(error, click.NoSuchCommand) and isinstance(command, click.Group):

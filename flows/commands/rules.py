@@ -21,7 +21,7 @@ from flows.runtime.environment import prepare
 from reports.comparison import render, terminal_table
 from reports.tables import COUNTS
 from reports.tables.costs import stop_rules
-from reports.wording import with_bounds
+from reports.wording import texts, with_bounds
 
 
 @click.command()
@@ -98,6 +98,7 @@ def _remarks(thoughts: Thoughts, found: pl.DataFrame, costs: CostModel, rho: flo
         "other one beats; differences and gains hold for all of them together (95 %). *: the interval excludes 0."
     )
     charged = "charged as drawn" if rho is None else f"charged {rho:g} instead"
+    yield f"{texts('shared')['rules']} Strategies have the full names, as --output writes them."
     yield f"A probe costs, in rungs: {', '.join(measured)}; {charged}."
     best = rules.sort("gain_low", descending=True).row(0, named=True)
     if best["gain_low"] > 0:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
+from itertools import product
 from math import ceil, floor, log2
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -60,6 +61,7 @@ STYLES = {
     FREE: Style("-", "*", 2.2),
 }
 _LINES = ("-.", "--", ":", "-")
+_BESIDE = ((1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1), (0, -1))  # Of a mark.
 _MARKERS = "PXvph<>dH81234"  # Of other strategies.
 
 
@@ -117,13 +119,14 @@ def figure_of(
     num_rows, width = -(-num_panels // across), COLUMN if across == 1 else BOTH_COLUMNS
     with matplotlib.rc_context(fname=str(files("reports").joinpath("elastic.mplstyle"))):
         figure = Figure(figsize=(width, num_rows * (2.3 if across < 3 else 1.9)))
+        canvas = FigureCanvasAgg(figure)
         places = list(figure.subplots(num_rows, across, squeeze=False, sharey=sharey).flat)
         for axes in places[num_panels:]:
             axes.set_visible(False)
         yield figure, places[:num_panels]
         # Not by savefig, which draws twice. Without the software's name and version, equal pixels are equal bytes.
         with replacing(target.png) as temporary:
-            FigureCanvasAgg(figure).print_png(temporary, metadata={"Software": None})
+            canvas.print_png(temporary, metadata={"Software": None})
         figure.set_layout_engine("none")  # The PNG has found the layout, of which all have one.
         with replacing(target.svg) as temporary:
             FigureCanvasSVG(figure).print_svg(temporary, metadata={"Date": None, "Creator": None})
@@ -154,24 +157,50 @@ def panels_of(
             axes.set_title(f"{title}\n({sampled(part)})", **colour)
         legend: dict[str, Any] = {}
         yield panels, legend
-        if legend:
-            legend_below(figure, legend, len(legend))
-            return
-        for axes in places:
-            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-                legend.setdefault(label, handle)
-        legend = dict(sorted(legend.items(), key=lambda entry: entry[0].endswith(FREE)))
-        # Columns fill first: as many as there are models, and one for the stars, gives each model a column.
-        legend_below(figure, legend, num_models + any(label.endswith(FREE) for label in legend))
+        if not legend:
+            beside = label_lines(figure, places)
+            found = [entry for axes in places for entry in zip(*axes.get_legend_handles_labels(), strict=True)]
+            legend |= {label: handle for handle, label in found if label not in beside}
+        legend_below(figure, legend)
 
 
-def legend_below(figure: Figure, entries: dict[str, Any], num_columns: int) -> None:
-    """Put label → handle below all panels: the figure grows by them."""
-    widest = 0.4 + LETTER * max(map(len, entries))
-    num_columns = max(1, min(num_columns, int(figure.get_figwidth() / widest)))
-    lines = -(-len(entries) // num_columns)
-    figure.set_figheight(figure.get_figheight() + 0.1 + 0.15 * lines)
-    figure.legend(entries.values(), entries.keys(), ncols=num_columns, loc="outside lower center")
+def label_lines(figure: Figure, places: Sequence[Axes]) -> set[str]:
+    """Write labels beside their lines, as near to the end as one touches nothing, in the first panel that has room;
+    return those that found a place."""
+    from matplotlib.path import Path as Curve
+    from matplotlib.transforms import Bbox
+
+    def touches(box: Bbox, curves: Iterable[Curve]) -> bool:
+        return any(curve.intersects_bbox(box, filled=False) or box.count_contains(curve.vertices) for curve in curves)
+
+    figure.draw_without_rendering()  # Finds the layout.
+    placed: dict[str, Curve] = {}
+    for axes in places:
+        curves = {line: line.get_transform().transform_path(line.get_path()) for line in axes.lines}
+        for line, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            if label in placed or line not in curves or line.get_linestyle() == "None":
+                continue
+            others = [curve for each, curve in curves.items() if each is not line and str(each.get_label())[0] != "_"]
+            marks, words = np.array(line.get_xydata())[::-1], label.replace(" (", "\n(")
+            alone = [at for at in marks if not touches(Bbox([axes.transData.transform(at)] * 2).padded(12), others)]
+            for at, (x, y) in product(alone, _BESIDE):
+                text = axes.annotate(words, at, (5 * x, 5 * y), textcoords="offset points", size=7)
+                text.set(c=line.get_color(), ha=("center", "left", "right")[x], va=("center", "bottom", "top")[y])
+                box = text.get_window_extent()
+                inside = axes.bbox.count_contains(box.corners()) == 4
+                if inside and not touches(box.padded(6), [*curves.values(), *placed.values()]):
+                    placed[label] = Curve(box.corners())
+                    break
+                text.remove()
+    return set(placed)
+
+
+def legend_below(figure: Figure, entries: dict[str, Any]) -> None:
+    """Put label → handle below all panels, in as few rows as they fit: the figure grows by them."""
+    widest = 0.4 + LETTER * max(map(len, entries), default=0)
+    rows = -(-len(entries) // max(1, int(figure.get_figwidth() / widest)))
+    figure.set_figheight(figure.get_figheight() + 0.1 + 0.15 * rows)
+    figure.legend(entries.values(), entries.keys(), ncols=-(-len(entries) // max(1, rows)), loc="outside lower center")
 
 
 def outstanding(cells: pl.DataFrame) -> pl.Expr:

@@ -67,7 +67,7 @@ def training_curves(trainings: Mapping[str, Training], sheet: plot.Sheet) -> Rep
         phases = [name for name in ("response", "thinking", "solution") if name in data["series"]]
         legend = {model: Line2D([], [], color=sheet.colours[model]) for model in models}
         legend |= {phase: Line2D([], [], color=plot.INK, ls=STYLES[phase]) for phase in phases}
-        plot.legend_below(figure, legend, num_columns=6)
+        plot.legend_below(figure, legend)
     return target
 
 

@@ -10,6 +10,7 @@ from elastic_core.statistics.cost import TOKENS, CostModel, cell_costs, on_front
 from elastic_core.statistics.estimates import without_seed
 from elastic_core.statistics.stop_frontier import BUDGETED, ORACLE, best_rules
 from elastic_core.statistics.which_budget import NonInferiority
+from elastic_core.stop_rule import ADAPTIVE
 from elastic_core.trajectory import CELL
 from reports.content import ReportParameters, ReportTable
 from reports.tables import CI, COUNTS, PLACE, estimate, readable, table_of
@@ -107,11 +108,9 @@ def stop_rules(found: pl.DataFrame, unit: str) -> ReportTable | None:
         pl.concat([part.filter(pl.col("kind").is_in([BUDGETED, ORACLE])), best_rules(part)]).sort("cost")
         for part in found.partition_by("benchmark", "model", maintain_order=True)
     ]
-    names = (
-        pl.when(kind=ORACLE)
-        .then(pl.lit("best of each sample"))
-        .otherwise(pl.coalesce("rule", pl.col("budget").cast(pl.String), pl.lit("no budget")))
-    )
+    rule = pl.col("rule").str.strip_prefix(f"{ADAPTIVE}_").str.replace(r"(at\d+-\d+-)[\d-]+-(\d+)", "${1}…-$2")
+    shown_as = pl.coalesce(rule.str.replace_all("_", " "), pl.col("budget").cast(pl.String), pl.lit("no budget"))
+    names = pl.when(kind=ORACLE).then(pl.lit("best of each sample")).otherwise(shown_as)
     times = {"ms": 1000 * pl.col("seconds"), "ms, probes alongside": 1000 * pl.col("seconds_beside")}
     times |= {"wasted": pl.col("wasted")}
     saved, difference, gain = "saved (%)", "difference from no budget", "gain over the mixture"

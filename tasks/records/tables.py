@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
 from collections import Counter
 from collections.abc import Collection, Mapping
+from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +26,8 @@ from elastic_core.sweep.table import Manifest, ManifestMismatch, SweepTable, wit
 from elastic_core.system.fingerprint import hash_files
 from reports.content import Asked
 from tasks.records.stage_directory import INPUTS, STORES, TABLE, Stage
+
+_ROOT = Path(__file__).parents[2]
 
 
 def open_table(directory: Path) -> SweepTable:
@@ -73,6 +78,7 @@ def sweep_table(
     """The table of a sweep's stage, with its request, and the `settings` of the models' chat templates. UserError
     when another vLLM, or other such settings, made its rows."""
     models = stage.inputs["models"]
+    made = code()
     ours = {"vllm": vllm_version()} if models.keys() - endpoints.keys() else {}
     manifest = Manifest(
         models=models,
@@ -84,6 +90,7 @@ def sweep_table(
         templates=stage.inputs.get("templates", {}),
         servers=stage.inputs.get("servers", {}),
         template_settings=dict(settings or {}),
+        written_by={made["code"]: made.get("lock", "")},
     )
     directory, stores = stage.directory / TABLE, stage.runs / stage.preset / STORES
     table = SweepTable(directory, with_stores(manifest, stage.request["models"], directory, stores))
@@ -125,6 +132,25 @@ def sound_rows(table: SweepTable, columns: Collection[str | pl.Expr], *wanted: p
         _log.warning("%s: %s: %s", table.directory, name, DATA_LOST)
     rows = checked_rows(found.rows.filter(*wanted), columns, table.directory, table.manifest, found.problems)
     return whole_samples(rows, Counter(benchmark for benchmark, _ in found.problems)).rows
+
+
+def code() -> dict[str, str]:
+    """What the code is: version and, of a checkout, commit and hash of the lock that packages are installed from."""
+    found = {"code": f"elastic-reasoning {version('elastic-reasoning')}{_commit()}"}
+    with suppress(RuntimeError, OSError):  # Without vLLM, or without a checkout.
+        lock = _ROOT / "infra" / "requirements" / ("cpu.txt" if "cpu" in vllm_version() else "gpu.txt")
+        found["lock"] = f"{lock.name}, sha256 {hash_files([lock])}"
+    return found
+
+
+def _commit() -> str:
+    """The commit of a checkout, and whether files differ from it; "" of an installed package."""
+    if not (_ROOT / ".git").exists():
+        return ""
+    describe = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
+    with suppress(OSError, subprocess.CalledProcessError):
+        return f", commit {subprocess.run(describe, check=True, capture_output=True, text=True).stdout.strip()}"
+    return ""
 
 
 def asked_for(sweep: Mapping[str, Any], rows: pl.LazyFrame, problems: Problems) -> Asked:

@@ -3,12 +3,15 @@ that their data is what was measured, for tests."""
 
 import re
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from elastic_core.budget import Budget, TrainingBudget
@@ -122,6 +125,31 @@ def test_the_first_figure_has_separate_and_vanilla_and_the_stars_and_another_one
     assert pl.read_csv(others.data).select("model", "strategy").n_unique() == 2 * 4
     few = summarize(rows.filter(pl.col("strategy") != "budget_forcing"))
     assert accuracy.strategies_vs_tokens(few, sheet(tmp_path, rows)) is None
+
+
+@pytest.mark.parametrize("is_apart", [True, False])
+def test_a_line_has_its_label_beside_it_where_it_is_apart_and_else_in_the_legend(
+    is_apart: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Figure] = []
+    write = FigureCanvasSVG.print_svg
+
+    def kept(canvas: FigureCanvasSVG, *args: Any, **named: Any) -> None:
+        drawn.append(canvas.figure)
+        write(canvas, *args, **named)
+
+    monkeypatch.setattr(FigureCanvasSVG, "print_svg", kept)
+    rows = make_rows(benchmarks=["hard"], strategies=["separate", "unconstrained"], num_problems=5)
+    cells = summarize(rows)
+    accuracy.accuracy_vs_budget(cells if is_apart else cells.with_columns(avg_at_k=0.5), sheet(tmp_path, rows), None)
+    (axes,), (legend,) = drawn[0].axes, drawn[0].legends
+    for text, line in product(axes.texts, axes.lines):
+        assert not text.get_window_extent().count_contains(axes.transData.transform(line.get_xydata()))
+    beside = {text.get_text().replace("\n", " ") for text in axes.texts}
+    lines = {f"{model}, separate (s = 32)" for model in ("base", "trained")}
+    assert beside == (lines if is_apart else set())
+    stars = {"base, unconstrained", "trained, unconstrained"}
+    assert {text.get_text() for text in legend.get_texts()} == stars | lines - beside
 
 
 def test_marks_of_models_differ_without_their_colours(tmp_path: Path) -> None:

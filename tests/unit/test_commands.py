@@ -67,6 +67,8 @@ def test_the_report_of_a_preset_has_one_spelling(tmp_path: Path, monkeypatch: py
     [
         ("ask 1+1? --budget 1000", 'thinking + solution, like "1000+512"'),
         ("plan budgets --risk lots", "'lots' is not a number"),
+        ("plan rules --price", "'--price' requires 3 arguments; it needs INPUT CACHED OUTPUT per million tokens"),
+        ("plan rules --price 1 2 --rho", "'--rho' is not a number; it needs INPUT CACHED OUTPUT per million tokens"),
         ("run sweep --set samples=3 --dry-run", 'unknown key, did you mean "sweep.samples"?'),
         ("report --from runs/embedded", "embedded is not a trajectory table; its table is runs/embedded/sweep/k/table"),
     ],

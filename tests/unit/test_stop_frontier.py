@@ -24,6 +24,7 @@ from elastic_core.statistics.stop_frontier import (
 )
 from elastic_core.statistics.stopping import Thoughts, certifiable, fold, read_thoughts
 from elastic_core.stop_rule import StopRule
+from reports.tables.costs import stop_rules
 from tests.elastic_command import elastic_here
 from tests.unit.test_adaptive import LADDER, RUNGS
 from tests.unit.test_sweep_executor import sweep, table
@@ -90,6 +91,18 @@ def test_a_thought_that_goes_on_beside_its_probes_is_faster_and_draws_in_vain(th
     assert found["wasted"].max() > 0  # type: ignore[operator]
 
 
+def test_a_table_has_short_names_of_rules_that_differ_and_says_what_they_mean(thoughts: Thoughts) -> None:
+    found = outcomes(thoughts, rules_of(thoughts), TOKENS).with_columns(benchmark=pl.lit("easy"), model=pl.lit("base"))
+    shown = stop_rules(found, "cost")
+    names = best_rules(found)["rule"]
+    assert shown is not None and "adaptive" not in str(shown.lines)
+    assert shown.frame["budget or rule"].n_unique() == len(RUNGS) + 2 + names.n_unique()
+    assert "agree2: two probes in a row" in shown.caption
+    long = found.head(1).with_columns(rule=pl.lit("adaptive_agree2_giveup48_at16-32-48-64-96_to80"), kind=pl.lit(RULED))
+    (line,) = stop_rules(long, "cost").frame["budget or rule"]  # type: ignore[union-attr]
+    assert line == "agree2 giveup48 at16-32-…-96 to80"
+
+
 def test_rules_are_printed_and_all_of_them_written(directory: Path, tmp_path: Path, thoughts: Thoughts) -> None:
     output = tmp_path / "rules.csv"
     done = elastic_here(
@@ -97,6 +110,9 @@ def test_rules_are_printed_and_all_of_them_written(directory: Path, tmp_path: Pa
     )
     assert done.returncode == 0, done.stdout
     assert "5 problems × 20 samples" in done.stdout and "charged 0.05 instead" in done.stdout
+    assert "adaptive" not in done.stdout.partition("A probe costs")[0] and "giveup96: so does" in " ".join(
+        done.stdout.split()
+    )
     with output.open() as stream:
         rows = list(csv.DictReader(stream))
     assert len(rows) == len(RUNGS) + 2 + len(rules_of(thoughts))

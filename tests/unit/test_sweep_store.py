@@ -130,6 +130,16 @@ def test_rows_of_another_provenance_are_refused(tmp_path: Path, change: dict[str
         pass
 
 
+def test_every_code_that_wrote_to_a_table_is_on_record_and_any_other_goes_on(tmp_path: Path) -> None:
+    store = TrajectoryStore(tmp_path)
+    made_by = [{}, {"1, commit a": "lock 1"}, {"1, commit b": "lock 1"}, {"1, commit a": "lock 2"}]
+    for sample, written_by in enumerate(made_by):
+        with store.writing(replace(MANIFEST, written_by=written_by)):
+            store.append(rows([sample]))
+    assert store.read().height == len(made_by)
+    assert Manifest.load(tmp_path / "manifest.json").written_by == {"1, commit a": "lock 2", "1, commit b": "lock 1"}
+
+
 def test_a_table_may_gain_models_benchmarks_and_strategies(tmp_path: Path) -> None:
     store = TrajectoryStore(tmp_path)
     with store.writing(replace(MANIFEST, templates={})):
