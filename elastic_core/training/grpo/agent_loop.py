@@ -76,7 +76,9 @@ class ElasticAgentLoop(AgentLoopBase):
     """Settings are those of the section `elastic` that `config.compose` adds to verl's configuration."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        # For "qwen2" verl expects Qwen's conversation format and refuses tokenizers without it, such as those of models
+        # distilled from R1 (verl #7637). Our loop holds no conversation: verl's default is enough.
+        super().__init__(*args, **kwargs | {"hf_model_type": None})
         settings = self.config.elastic
         self._budget = TrainingBudget.parse(settings.budget)
         self._l1 = L1Parameters(**settings.l1) if settings.l1 else None
@@ -293,9 +295,6 @@ class RolloutWorker(AgentLoopWorkerTQ.__ray_actor_class__):  # type: ignore[misc
             processor=self.processor,
             dataset_cls=self.dataset_cls,
             data_config=DictConfigWrap(self.config.data),
-            # For "qwen2" verl expects Qwen's conversation format and refuses tokenizers without it, such as those of
-            # models distilled from R1 (verl #7637). Our loop holds no conversation: verl's default is enough.
-            hf_model_type=None,
         )
 
 

@@ -231,11 +231,14 @@ def train(config: DictConfig) -> None:
     """Train to the end of the configured steps, in a process of the cluster that has started the TransferQueue."""
     from verl.utils.logging_utils import configure_verl_logging
 
+    from elastic_core.training.cpu import start_no_load_balancer
     from elastic_core.training.grpo.agent_loop import RolloutManager
 
     configure_verl_logging()
     if ":" in (estimator := config.algorithm.adv_estimator):
         register_adv_est(estimator)(imported(estimator))
+    if config.trainer.device == "cpu":
+        start_no_load_balancer()
     # Rollout workers take as long to start as the trainer's, and need nothing of them until the first rollout.
     loops = RolloutManager.create(config=config, llm_client=None)
     trainer = ElasticTrainer(config=config)
