@@ -57,16 +57,16 @@ class ElasticTrainer(PPOTrainerSync):
     _uncommitted: int | None = None  # step of a saved checkpoint; its metrics are not recorded yet
     _validation: checkpoints.Validation | None = None  # of the last step
     _training = False  # whether the first step of this process has begun
+    _memory: Memory | None = None  # of a reward that has one
+    _problems: dict[str, str]  # of this step, by verl's uid
     _generated = 0  # tokens sampled in training rollouts, those of earlier processes included
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._watchers: list[NothingLearned | EndUnlearned | SamplerAgreement] = [NothingLearned()]
         name, reward = self.config.elastic.reward, configured_reward(self.config.elastic)
-        self._memory: Memory | None = None
         if isinstance(reward, GroupReward) and reward.memory_of != "nothing":
             self._memory = Memory(name, reward)
-        self._problems: dict[str, str] = {}  # of this step, by verl's uid
         if name == "correctness":
             self._watchers.append(EndUnlearned())
         if not self.config.elastic.train_on_forced_end:  # Else verl compares a probability that the sampler never gave.
