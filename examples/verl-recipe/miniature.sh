@@ -14,7 +14,7 @@ python -m verl.trainer.main_ppo --config-dir "$PWD" --config-name recipe \
     trainer.total_training_steps=2 trainer.test_freq=-1 trainer.val_before_train=false trainer.save_freq=2 \
     trainer.default_local_dir="$OUT" trainer.n_gpus_per_node=1 trainer.logger=[console] \
     \
-    trainer.device=cpu +ray_kwargs.ray_init.num_gpus=1 ray_kwargs.ray_init.num_cpus=32 \
+    trainer.device=cpu transfer_queue.backend.SimpleStorage.num_data_storage_units=1 +ray_kwargs.ray_init.num_gpus=1 ray_kwargs.ray_init.num_cpus=32 \
     actor_rollout_ref.actor.strategy=fsdp2 actor_rollout_ref.actor.use_dynamic_bsz=true \
     actor_rollout_ref.actor.ppo_max_token_len_per_gpu=4096 \
     actor_rollout_ref.actor.fsdp_config.use_torch_compile=false \
