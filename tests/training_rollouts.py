@@ -66,6 +66,8 @@ def worker_and_row(
     strategy: str = "separate",
     l1: dict[str, Any] | None = None,
     reward: str | None = None,
+    reward_settings: dict[str, Any] | None = None,
+    memory: str | None = None,
     masks: dict[str, bool] | None = None,
     split: str = "train",
     step: int = 1,
@@ -87,7 +89,8 @@ def worker_and_row(
             "actor_rollout_ref": {"model": {"path": str(BASE)}, "rollout": rollouts},
             "elastic": {"strategy": strategy, "budget": budget, "l1": l1, "seed": 3, "cuts": cuts, "reward": reward}
             | of_loss
-            | seeds,
+            | seeds
+            | ({"reward_settings": reward_settings} if reward_settings else {}),
             "data": {},
         }
     )
@@ -108,5 +111,6 @@ def worker_and_row(
         "index": 0,
         "session_id": session,
         "global_steps": step,
-    }
+        "uid": "a",
+    } | ({} if memory is None else {"reward_memory": memory})
     return worker, row

@@ -49,9 +49,10 @@ def register_engine(engine: Any) -> None:
     transformer_impl.CPUOffloadPolicy = lambda *, pin_memory: OffloadPolicy()
 
 
-def register_servers(llm_server: Any) -> None:
-    """Once `verl.workers.rollout.llm_server` is imported: start no load balancer. `server.GroupedClient` needs none,
-    and its process would import for ten seconds while two cores start all others."""
+def start_no_load_balancer() -> None:
+    """In a trainer whose rollouts use `server.GroupedClient`, which needs none: its process would import for ten
+    seconds while two cores start all others."""
+    from verl.workers.rollout import llm_server
 
     async def without(self: Any) -> None:
         self.global_load_balancer = None

@@ -109,7 +109,6 @@ if on_cpu:
     from elastic_core.training import cpu
 
     cpu.register_platform()
-    register_post_import_hook(cpu.register_servers, "verl.workers.rollout.llm_server")
     register_post_import_hook(cpu.register_worker, "verl.workers.rollout.vllm_rollout.utils")
     register_post_import_hook(cpu.register_engine, "verl.workers.engine")
 

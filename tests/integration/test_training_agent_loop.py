@@ -1,6 +1,7 @@
 """Rollouts through verl's agent loop, with a server that writes fixed tokens."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -86,6 +87,44 @@ def test_l1_asks_in_the_prompt_and_pays_for_the_length() -> None:
     assert output.reward_score == pytest.approx(1 - 0.01 * abs(11 - len(response)))
     measured = output.extra_fields["reward_extra_info"]
     assert (measured["acc"], measured["asked_tokens"], measured["length_error"]) == (1.0, 11.0, 11.0 - len(response))
+
+
+def rewards_of_a_group(reward: str, **settings: Any) -> list[float]:
+    """Of a right rollout and of one with two words more, which ends first."""
+    responses = (WORD, END, *BOX, EOS), (WORD, WORD, WORD, END, *BOX, EOS)
+    workers = [
+        worker_and_row(Server(*tokens), reward=reward, session=session, n=2, **settings)
+        for session, tokens in enumerate(responses)
+    ]
+
+    async def run() -> list[Any]:
+        return await asyncio.gather(
+            *(worker._agent_loop.run_training(SAMPLING, **row) for worker, row in workers[::-1])
+        )
+
+    outputs = asyncio.run(run())[::-1]
+    assert [output.extra_fields["outcome"]["length"] for output in outputs] == [len(tokens) for tokens in responses]
+    return [output.reward_score for output in outputs]
+
+
+def test_a_method_sees_all_rollouts_of_a_problem_and_its_memory() -> None:
+    short, long = len((WORD, END, *BOX, EOS)), len((WORD, WORD, WORD, END, *BOX, EOS))
+    assert rewards_of_a_group("shorterbetter", reward_settings={"beta": 0.25}) == [2.0, 1.5]
+    assert rewards_of_a_group("laser_d", reward_settings={"targets": [short, long]}, memory="null") == [1.5, 1.5]
+    memory = json.dumps({"high": short})
+    assert rewards_of_a_group("laser_d", reward_settings={"targets": [short, long]}, memory=memory) == [1.5, 1.0]
+
+
+def test_validation_has_the_grade_and_waits_for_no_group() -> None:
+    settings: dict[str, Any] = {"reward": "shorterbetter", "reward_settings": {"beta": 0.25}, "n": 2}
+    assert rollout(Server(WORD, END, *BOX, EOS), split="validation", **settings).reward_score == 1.0
+
+
+def test_a_method_without_a_group_or_without_its_memory_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"hapo compares the rollouts of a problem: rollout.n = 1, expected 2 or more"):
+        rollout(Server(EOS), reward="hapo", n=1)
+    with pytest.raises(ValueError, match=r"hapo has a memory, which verl's own trainer does not keep; expected"):
+        rollout(Server(EOS), reward="hapo", n=2)
 
 
 def test_rollouts_of_a_group_are_asked_for_one_length_and_have_seeds_of_their_own() -> None:

@@ -11,12 +11,17 @@ from transfer_queue.metadata import KVBatchMeta
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils import tensordict_utils as tu
 
+from elastic_core.errors import UserError
 from elastic_core.training.grpo import trainer as trainers
 from elastic_core.training.grpo.agent_loop import of_row
 from elastic_core.training.grpo.parameters import GrpoParameters
 from elastic_core.training.grpo.step_metrics import GENERATED
 from elastic_core.training.grpo.trainer import ElasticTrainer, rollout_metrics
+from elastic_core.training.methods.base import Memory
+from elastic_core.training.methods.hapo import Hapo
+from elastic_core.training.methods.laser_d import LaserD
 from tests.integration.test_training_config import MINIATURE
 from tests.training_rollouts import composed
 
@@ -75,6 +80,49 @@ def test_a_resumed_training_goes_on_counting(rows: Any, tmp_path: Path, monkeypa
     metrics: dict[str, Any] = {}
     trainer.step(metrics, {})
     assert metrics[GENERATED] == 1050.0
+
+
+def test_a_resumed_training_remembers_what_the_killed_one_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two problems with two rollouts each: the shortest right lengths, in the checkpoint and sent to the workers."""
+
+    def step_of(trainer: Any, lengths: dict[str, int]) -> list[str]:
+        batch = tu.get_tensordict({"uid": [*lengths], "data_source": ["set"] * len(lengths)})
+        batch["index"] = torch.arange(len(lengths))
+        extra = [
+            (uid, of_row({"acc": 1.0}, 1.0, 30) | {"outcome": {"score": score, "length": length, "finished": True}})
+            for uid, length in lengths.items()
+            for score in (0.0, 1.0)
+        ]
+        monkeypatch.setattr(trainers, "_extra_fields", lambda batch: extra)
+        monkeypatch.setattr(PPOTrainerSync, "_submit_batch_to_rollout", lambda self, batch: len(batch))
+        monkeypatch.setattr(PPOTrainerSync, "step", lambda self, *_: self._submit_batch_to_rollout(batch))
+        trainer.step({}, {})
+        return [batch[place]["reward_memory"] for place in range(len(lengths))]
+
+    def save(trainer: Any) -> None:
+        folder = Path(trainer.config.trainer.default_local_dir) / f"global_step_{trainer.global_steps}"
+        folder.mkdir(parents=True)
+        (folder / "data.pt").touch()
+
+    monkeypatch.setattr(PPOTrainerSync, "_save_checkpoint", save)
+    monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", lambda self: setattr(self, "global_steps", 1))
+    trainer = trainer_of(tmp_path, reward="hapo")
+    trainer._memory, trainer.global_steps = Memory("hapo", Hapo()), 1
+    assert step_of(trainer, {"a": 40, "b": 60}) == ["null", "null"]
+    trainer._save_checkpoint()
+    trainer.commit()
+
+    resumed = trainer_of(tmp_path, reward="hapo")
+    resumed._memory = Memory("hapo", Hapo())
+    resumed._load_checkpoint()
+    for each in (trainer, resumed):
+        assert step_of(each, {"c": 50, "d": 50}) == ["40", "60"]
+        assert step_of(each, {"e": 90, "f": 90}) == ["40", "50"]
+
+    other = trainer_of(tmp_path, reward="laser_d", reward_settings={"targets": [9]})
+    other._memory = Memory("laser_d", LaserD(targets=(9,)))
+    with pytest.raises(UserError, match=r"global_step_1/reward_memory.json has the memory of hapo"):
+        other._load_checkpoint()
 
 
 @pytest.mark.parametrize(

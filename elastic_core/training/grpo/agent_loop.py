@@ -3,11 +3,15 @@
 GRPO's rollouts are one answer each. Where thoughts are cut (algorithms.py) a rollout is all thoughts of a
 problem with all their answers, and leaves rows of tokens with their advantages. Sampled tokens get mask 1, forced
 ones mask 0 and log-probability 0. Validation runs through the same loop, one answer each.
+
+Where a reward compares the rollouts of a problem, each waits for the others. verl runs them in one process.
 """
 
 import asyncio
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -30,11 +34,14 @@ from elastic_core.training.grpo.reward import (
     L1Parameters,
     LengthRequest,
     Rollout,
+    configured_reward,
+    correctness,
     measures,
-    reward_of,
     thought_measures,
 )
+from elastic_core.training.grpo.rollout_group import RolloutGroup
 from elastic_core.training.grpo.server import ServerEngine, server_class
+from elastic_core.training.methods.base import GroupReward
 from elastic_core.trajectory import Trajectory
 
 
@@ -47,6 +54,10 @@ class RolloutPlan:
     budget: Budget
     seed: int
     request: LengthRequest | None = None
+
+
+_GROUPS: dict[str, RolloutGroup] = {}
+"""Of this process, by verl's `uid`: verl's own worker makes an agent loop for every rollout."""
 
 
 class RowOutput(AgentLoopOutput):  # type: ignore[misc]
@@ -65,11 +76,18 @@ class ElasticAgentLoop(AgentLoopBase):
     """Settings are those of the section `elastic` that `config.compose` adds to verl's configuration."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        # For "qwen2" verl expects Qwen's conversation format and refuses tokenizers without it, such as those of models
+        # distilled from R1 (verl #7637). Our loop holds no conversation: verl's default is enough.
+        super().__init__(*args, **kwargs | {"hf_model_type": None})
         settings = self.config.elastic
         self._budget = TrainingBudget.parse(settings.budget)
         self._l1 = L1Parameters(**settings.l1) if settings.l1 else None
-        self._reward = reward_of(settings.reward)
+        reward = configured_reward(settings)
+        self._method = reward if isinstance(reward, GroupReward) else None
+        # Of a method, validation has the grade: its groups may be of one.
+        self._reward = correctness if isinstance(reward, GroupReward) else reward
+        if self._method and self.rollout_config.n < 2:
+            raise ValueError(f"{settings.reward} compares the rollouts of a problem: rollout.n = 1, expected 2 or more")
         self._strategy = STRATEGIES[settings.strategy]
         self._as_published = bool(settings.as_published)
         self._on_truncated = not settings.mask_truncated_samples
@@ -83,8 +101,17 @@ class ElasticAgentLoop(AgentLoopBase):
         self._tokenizer, self._markers = load_markers(self.config.actor_rollout_ref.model.path)
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
-        """One rollout, graded. `row` has the parquet row's columns and verl's `global_steps`, `index` and `session_id`.
-        Raises ValueError when prompt or response do not fit the lengths that verl was configured for."""
+        """One rollout, graded. `row` has the parquet row's columns and verl's `global_steps`, `index`, `session_id` and
+        `uid`. Raises ValueError when prompt or response do not fit the lengths that verl was configured for."""
+        group = self._group(row)
+        with group or nullcontext():
+            output = await self._run(sampling_params, row, group)
+        _GROUPS.pop(row.get("uid", ""), None)
+        return output
+
+    async def _run(
+        self, sampling_params: dict[str, Any], row: Mapping[str, Any], group: RolloutGroup | None
+    ) -> AgentLoopOutput:
         (plan,) = self._plans(row, [int(row["session_id"])])
         sampling, engine = self._sampler(sampling_params)
         metrics: dict[str, Any] = {}
@@ -96,7 +123,12 @@ class ElasticAgentLoop(AgentLoopBase):
         self._fits("response", len(trajectory.response_ids), self.rollout_config.response_length)
         with simple_timer("compute_score", metrics):
             rollout = await self._graded(trajectory, row, plan.request)
-        reward, measured = self._reward(rollout), measures(rollout)
+        measured, extra = measures(rollout), {}
+        if group:
+            reward = await group.reward(int(row["session_id"]), rollout.outcome)
+            extra["outcome"] = asdict(rollout.outcome)
+        else:
+            reward = self._reward(rollout)
         return AgentLoopOutput(
             prompt_ids=list(plan.prompt),
             response_ids=list(trajectory.response_ids),
@@ -105,8 +137,24 @@ class ElasticAgentLoop(AgentLoopBase):
             reward_score=reward,
             num_turns=2,
             metrics=metrics,
-            extra_fields=engine.extra_fields | of_row(measured, reward, engine.generated, measured),
+            extra_fields=engine.extra_fields | of_row(measured, reward, engine.generated, measured) | extra,
         )
+
+    def _group(self, row: Mapping[str, Any]) -> RolloutGroup | None:
+        """The rollouts that a rollout of training is rewarded with; None where its reward is its own."""
+        method = self._method
+        if method is None or row["extra_info"]["split"] != "train":
+            return None
+        if method.memory_of != "nothing" and "reward_memory" not in row:
+            raise ValueError(
+                f"reward {self.config.elastic.reward} has a memory, which verl's own trainer does not keep; expected "
+                "`elastic run train`, or a reward without one"
+            )
+        group = _GROUPS.get(row["uid"])
+        if group is None:
+            memory = json.loads(row.get("reward_memory", "null"))
+            group = _GROUPS[row["uid"]] = RolloutGroup(self.rollout_config.n, lambda seen: method.rewards(seen, memory))
+        return group
 
     async def run_training(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput | list[RowOutput]:
         """One rollout; where thoughts are cut, all thoughts of a problem with all their answers."""
@@ -247,9 +295,6 @@ class RolloutWorker(AgentLoopWorkerTQ.__ray_actor_class__):  # type: ignore[misc
             processor=self.processor,
             dataset_cls=self.dataset_cls,
             data_config=DictConfigWrap(self.config.data),
-            # For "qwen2" verl expects Qwen's conversation format and refuses tokenizers without it, such as those of
-            # models distilled from R1 (verl #7637). Our loop holds no conversation: verl's default is enough.
-            hf_model_type=None,
         )
 
 

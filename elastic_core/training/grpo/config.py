@@ -156,6 +156,7 @@ def _algorithm(p: GrpoParameters) -> dict[str, Any]:
         # Read by agent_loop.py and trainer.py; verl's sections refuse unknown keys.
         "+elastic.strategy": "separate_native" if p.one_pass else p.strategy,
         "+elastic.reward": p.reward_name,
+        **{f"+elastic.reward_settings.{key}": value for key, value in p.reward_settings.items()},
         "+elastic.train_on_forced_end": p.train_on_forced_end or p.as_published,
         **cuts,
         **({f"+elastic.l1.{key}": value for key, value in p.l1} if p.l1 else {"+elastic.l1": None}),

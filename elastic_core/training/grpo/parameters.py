@@ -17,7 +17,9 @@ from elastic_core.training.algorithms import (
     halved_cuts,
     shares,
 )
-from elastic_core.training.grpo.reward import REWARDS, L1Parameters
+from elastic_core.training.grpo.reward import REWARDS, L1Parameters, reward_of
+from elastic_core.training.methods import METHODS
+from elastic_core.training.methods.base import GroupReward
 
 DEADLINES = {"start_timeout_seconds", "step_timeout_seconds"}
 """Settings of how a training is observed; they do not change its result."""
@@ -125,8 +127,12 @@ class GrpoParameters(BaseModel):
     l1: L1Parameters | None = None
     """Ask for a length in the prompt and reward it, as L1 does; needs strategy vanilla."""
     reward: str | None = _newer(None)
-    """Reward of a rollout: correctness, finished (correct, and ended by the model), l1_exact, l1_max, or a function of
-    a graded rollout by import path, "mine:brief"; by default correctness, or with l1 the one of its form."""
+    """Reward of a rollout: correctness, finished (correct, and ended by the model), l1_exact, l1_max; a method that
+    compares the rollouts of a problem: dler, shorterbetter, hapo, alp, laser_d, effort, linear; or a function of a
+    graded rollout, or a GroupReward, by import path, "mine:brief". By default correctness, or with l1 the one of its
+    form."""
+    reward_settings: dict[str, Any] = _newer({})
+    """Settings of a method, like { beta = 0.001 } (elastic_core/training/methods)."""
     steps: int = Field(200, ge=1)
     """Training steps: rollouts of one batch, then updates on it."""
     max_generated_tokens: Annotated[int | None, Verl("+elastic.max_generated_tokens")] = _newer(None, ge=1)
@@ -254,7 +260,7 @@ class GrpoParameters(BaseModel):
     @field_validator("reward", "algorithm")
     @classmethod
     def _known(cls, name: str | None, info: ValidationInfo) -> str | None:
-        known = REWARDS if info.field_name == "reward" else ("grpo", *CREDITS)
+        known = (*REWARDS, *METHODS) if info.field_name == "reward" else ("grpo", *CREDITS)
         if name is not None and name not in known:
             if ":" not in name:
                 raise ValueError(
@@ -282,6 +288,8 @@ class GrpoParameters(BaseModel):
             raise ValueError(f"l1 leaves the length to the model: strategy = {self.strategy}, expected vanilla")
         if self.reward_name.startswith("l1_") and not self.l1:
             raise ValueError(f"reward = {self.reward} needs the length that l1 asks for; give train.l1")
+        if isinstance(reward_of(self.reward_name, **self.reward_settings), GroupReward) and self.cuts_thoughts:
+            raise ValueError(f"reward = {self.reward} compares rollouts of one answer: algorithm = {self.algorithm}")
         for name in ("one_pass", "train_on_forced_end", "as_published"):
             if getattr(self, name) and (self.strategy != "separate" or self.cuts_thoughts):
                 found = f"strategy = {self.strategy}, algorithm = {self.algorithm}"

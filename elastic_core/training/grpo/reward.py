@@ -1,22 +1,28 @@
 """The reward of a rollout, and the other numbers that training logs of it.
 
-A reward is one function of a graded rollout. The agent loop computes it from token ids. verl's reward workers decode
-without special tokens: think-end would vanish, and a boxed guess inside an unfinished thought would earn credit.
+A reward is a function of a graded rollout, or a `GroupReward` of all rollouts of its problem. The agent loop computes
+it from token ids. verl's reward workers decode without special tokens: think-end would vanish, and a boxed guess inside
+an unfinished thought would earn credit.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from elastic_core.budget import Budget, TokenRange
 from elastic_core.rewards import Grade, grade
 from elastic_core.rewards.truth import UNANSWERED, GradeStatus
 from elastic_core.strategies import STRATEGIES
 from elastic_core.system.imported import imported
+from elastic_core.training.methods import METHODS
+from elastic_core.training.methods.base import GroupReward, Outcome
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 
 class L1Parameters(BaseModel):
@@ -69,6 +75,12 @@ class Rollout:
         """Sampled tokens of thinking and solution."""
         return self.trajectory.think_tokens + self.trajectory.solution_tokens
 
+    @property
+    def outcome(self) -> Outcome:
+        """What a reward of the group sees."""
+        ended = self.trajectory.solution_finish is SolutionFinish.STOP
+        return Outcome(self.grade.score, self.length, ended)
+
 
 def correctness(rollout: Rollout) -> float:
     """The grade in [0, 1]; the default."""
@@ -100,9 +112,28 @@ Reward = Callable[[Rollout], float]
 REWARDS: dict[str, Reward] = {each.__name__: each for each in (correctness, finished, l1_exact, l1_max)}
 
 
-def reward_of(name: str) -> Reward:
-    """The reward that `train.reward` names: of `REWARDS`, or by import path. UserError as `imported`."""
-    return REWARDS[name] if name in REWARDS else imported(name)
+def reward_of(name: str, **settings: Any) -> Reward | GroupReward:
+    """The reward that `train.reward` names: of `REWARDS`, of `METHODS`, or by import path. UserError as `imported`;
+    ValueError for settings that it does not take."""
+    found: Any = REWARDS.get(name) or METHODS.get(name) or imported(name)
+    if isinstance(found, type) and issubclass(found, GroupReward):
+        try:
+            return found(**settings)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, ("reward_settings", *first["loc"])))
+            raise ValueError(f"{place}: {first['msg']}, by reward = {name}") from None
+    if settings:
+        raise ValueError(f"reward_settings has no effect: reward = {name} takes none")
+    return found  # type: ignore[no-any-return]
+
+
+def configured_reward(elastic: "DictConfig") -> Reward | GroupReward:
+    """The reward of the section `elastic` of verl's configuration."""
+    from omegaconf import OmegaConf
+
+    given = OmegaConf.to_container(elastic.get("reward_settings") or OmegaConf.create())
+    return reward_of(elastic.reward, **cast("dict[str, Any]", given))
 
 
 def compute_score(

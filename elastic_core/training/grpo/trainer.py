@@ -1,5 +1,6 @@
 """verl's synchronous trainer with our advantages, made to fail loudly and to report what elastic reasoning is about."""
 
+import json
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -12,11 +13,13 @@ import torch
 from omegaconf import DictConfig
 from verl.trainer.ppo.core_algos import register_adv_est
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils.tensordict_utils import assign_non_tensor_stack
 
 from elastic_core.system.imported import imported
 from elastic_core.training import checkpoints
 from elastic_core.training.algorithms import Divisor, group_advantages, whitened
 from elastic_core.training.grpo.replay_buffer import Extra, StrictReplayBuffer, extra_fields, with_variance
+from elastic_core.training.grpo.reward import configured_reward
 from elastic_core.training.grpo.server import GroupedClient
 from elastic_core.training.grpo.step_metrics import (
     GENERATED,
@@ -27,6 +30,7 @@ from elastic_core.training.grpo.step_metrics import (
     StepMetrics,
     validation_of,
 )
+from elastic_core.training.methods.base import GroupReward, Memory, Outcome
 from elastic_core.training.micro_batches import MEAN_OF_EACH
 from elastic_core.training.requirements import watching
 
@@ -53,12 +57,17 @@ class ElasticTrainer(PPOTrainerSync):
     _uncommitted: int | None = None  # step of a saved checkpoint; its metrics are not recorded yet
     _validation: checkpoints.Validation | None = None  # of the last step
     _training = False  # whether the first step of this process has begun
+    _memory: Memory | None = None  # of a reward that has one
+    _problems: dict[str, str]  # of this step, by verl's uid
     _generated = 0  # tokens sampled in training rollouts, those of earlier processes included
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._watchers: list[NothingLearned | EndUnlearned | SamplerAgreement] = [NothingLearned()]
-        if self.config.elastic.reward == "correctness":
+        name, reward = self.config.elastic.reward, configured_reward(self.config.elastic)
+        if isinstance(reward, GroupReward) and reward.memory_of != "nothing":
+            self._memory = Memory(name, reward)
+        if name == "correctness":
             self._watchers.append(EndUnlearned())
         if not self.config.elastic.train_on_forced_end:  # Else verl compares a probability that the sampler never gave.
             self._watchers.append(SamplerAgreement())
@@ -83,6 +92,11 @@ class ElasticTrainer(PPOTrainerSync):
 
     def _submit_batch_to_rollout(self, batch: Any) -> int:
         self.replay_buffer.submitted += list(batch["uid"])
+        if self._memory:
+            named = zip(batch["data_source"], batch["index"], strict=True)
+            problems = [f"{source}/{int(index)}" for source, index in named]
+            self._problems |= dict(zip(batch["uid"], problems, strict=True))
+            assign_non_tensor_stack(batch, "reward_memory", [json.dumps(self._memory.of(each)) for each in problems])
         return int(super()._submit_batch_to_rollout(batch))
 
     def _load_checkpoint(self) -> None:
@@ -90,6 +104,8 @@ class ElasticTrainer(PPOTrainerSync):
         # verl starts from scratch when its tracker file or the folder it names is missing.
         checkpoints.require_resumed(self._out_dir, self.global_steps)
         self._generated = checkpoints.generated_tokens(self._out_dir)
+        if self._memory and (newest := checkpoints.latest_checkpoint(self._out_dir)):
+            self._memory.load(newest)
 
     def _save_checkpoint(self) -> None:
         # verl writes in place, and its rotation deletes before it has saved.
@@ -101,6 +117,8 @@ class ElasticTrainer(PPOTrainerSync):
             finally:
                 self.config.trainer.default_local_dir = str(out_dir)
             checkpoints.note_generated(temporary, self.global_steps, self._generated)
+            if self._memory and (saved := checkpoints.latest_checkpoint(temporary)):
+                self._memory.save(saved)
         self._uncommitted = self.global_steps
 
     def commit(self) -> None:
@@ -130,11 +148,16 @@ class ElasticTrainer(PPOTrainerSync):
         self._training = True
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> Any:
-        self.replay_buffer.submitted, self.replay_buffer.discarded = [], []
+        self.replay_buffer.submitted, self.replay_buffer.discarded, self._problems = [], [], {}
         batch = super().step(metrics, timing_raw)
         # Also of rollouts that are not trained on: they were sampled, and belong to how good the policy is.
         extras = [*_extra_fields(batch), *self.replay_buffer.discarded]
         self._generated += sum(extra["generated_tokens"] for _, extra in extras)
+        if self._memory:
+            outcomes: dict[str, list[Outcome]] = {problem: [] for problem in self._problems}
+            for problem, extra in extras:
+                outcomes[problem].append(Outcome(**extra["outcome"]))
+            self._memory.update((self._problems[problem], group) for problem, group in outcomes.items())
         metrics |= rollout_metrics(extras) | {GENERATED: float(self._generated)}
         limit = self.config.elastic.max_generated_tokens
         if limit is not None and self._generated >= limit:
@@ -208,11 +231,14 @@ def train(config: DictConfig) -> None:
     """Train to the end of the configured steps, in a process of the cluster that has started the TransferQueue."""
     from verl.utils.logging_utils import configure_verl_logging
 
+    from elastic_core.training.cpu import start_no_load_balancer
     from elastic_core.training.grpo.agent_loop import RolloutManager
 
     configure_verl_logging()
     if ":" in (estimator := config.algorithm.adv_estimator):
         register_adv_est(estimator)(imported(estimator))
+    if config.trainer.device == "cpu":
+        start_no_load_balancer()
     # Rollout workers take as long to start as the trainer's, and need nothing of them until the first rollout.
     loops = RolloutManager.create(config=config, llm_client=None)
     trainer = ElasticTrainer(config=config)
