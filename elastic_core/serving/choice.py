@@ -27,8 +27,8 @@ from elastic_core.statistics.certificates import MARGIN, certificates, least_pro
 from elastic_core.statistics.cost import WORK, on_frontier, p95
 from elastic_core.statistics.estimates import mean_tokens, problem_table
 from elastic_core.statistics.frontier import Point
-from elastic_core.statistics.intervals import LEVEL, Estimate
-from elastic_core.statistics.responses import is_cut
+from elastic_core.statistics.intervals import LEVEL, Estimate, mean_share
+from elastic_core.statistics.responses import LEAK, is_cut, leaks
 from elastic_core.statistics.stopping import NotComparable, certifiable, read_thoughts, stopped_rows
 from elastic_core.statistics.which_budget import Reason, budget_advice, choose_budgets
 from elastic_core.strategies import FREE, SERVED
@@ -37,6 +37,7 @@ from elastic_core.trajectory import BUDGET, CELL
 COLUMNS = (
     "benchmark", "problem", "sample", "strategy", *BUDGET, "score", "answer", "prompt_tokens", "think_tokens",
     "solution_tokens", "forced_tokens", "think_finish", "solution_finish", "solution_logprob",
+    leaks().alias("leak"),
 )  # fmt: skip
 """What is read of a trajectory table."""
 _SHARES: dict[Effort, float] = {"minimal": 0, "low": 1 / 3, "medium": 2 / 3}
@@ -58,7 +59,7 @@ class Choice(NamedTuple):
     tokens at which some of these responses were cut, None where none was. `num_rules` stop rules were candidates too.
     `points` are the budgets with the solution budget of `high`. A certificate takes `least_problems` of a benchmark
     where nothing is lost; about `enough_problems` like those of the smallest would give one to a budget that saves
-    something, None where no number would."""
+    something, None where no number would. `num_leaky` budgets were no candidates, as their solutions go on thinking."""
 
     levels: dict[Effort, Level]
     num_budgets: int
@@ -70,6 +71,7 @@ class Choice(NamedTuple):
     points: tuple[Point, ...] = ()
     least_problems: int = 0
     enough_problems: int | None = None
+    num_leaky: int = 0
 
 
 def choose_levels(
@@ -79,6 +81,7 @@ def choose_levels(
     calibration: pl.DataFrame | None = None,
     with_rules: bool = True,
     guess: float = 0.0,
+    leak: float = LEAK,
 ) -> Choice:
     """The effort levels of one model.
 
@@ -90,10 +93,14 @@ def choose_levels(
         calibration: rows of another table of the model, by which `high` is chosen instead of these.
         with_rules: whether stop rules are candidates too.
         guess: accuracy of guessing, in [0, 1].
+        leak: the share of responses that may go on thinking in their solution, in [0, 1]. A budget that is shown to
+            have more, with a chance of `level` to be wrong, is no candidate.
 
     Raises:
         ValueError: on no rows, or a score that is missing or outside [0, 1].
+        Leaky: where every budget goes on thinking more often.
     """
+    rows, num_leaky = _without_leaks(rows, leak, level)
     rows = _with_rules(rows, with_rules)
     problems, sides = _problems(rows)
     held = problems
@@ -132,7 +139,30 @@ def choose_levels(
         tuple(sorted((_point(side, rows) for side in of_high), key=lambda each: each.think)),
         least_problems(held, margin, level),
         None if enough is None else int(enough),  # type: ignore[arg-type,call-overload]
+        num_leaky,
     )
+
+
+class Leaky(ValueError):
+    """Every budget goes on thinking in too many of its solutions."""
+
+
+def _without_leaks(rows: pl.DataFrame, most: float, level: float) -> tuple[pl.DataFrame, int]:
+    """Rows of budgets that are not shown to go on thinking in more than the share `most` of their responses, and the
+    number of the others."""
+    rows = rows if "leak" in rows.columns else rows.with_columns(leaks().alias("leak"))
+    limited = rows.filter(pl.col("strategy") != FREE)
+    cells = limited.partition_by(_CELL, as_dict=True)
+    tables = {cell: problem_table(part, ["leak"], ["benchmark"]) for cell, part in cells.items()}
+    lows = {cell: mean_share(table["leak"].to_numpy(), level, cells[cell].height)[0] for cell, table in tables.items()}
+    leaky = [cell for cell, low in lows.items() if low > most]
+    if leaky and len(leaky) == len(cells):
+        raise Leaky(
+            f"every budget goes on thinking in more than {100 * most:g} % of its solutions, the fewest in at least "
+            f"{100 * min(lows.values()):.1f} %"
+        )
+    left_out = pl.DataFrame(leaky, rows.select(_CELL).schema, orient="row")
+    return rows.join(left_out, on=_CELL, how="anti", nulls_equal=True), len(leaky)
 
 
 def _with_rules(rows: pl.DataFrame, with_rules: bool) -> pl.DataFrame:

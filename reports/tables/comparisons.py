@@ -257,6 +257,7 @@ def every_cell(summary: pl.DataFrame) -> ReportTable:
         **estimate("pass@k (%)", "pass_at_k"),
         **estimate("maj@k (%)", "maj_at_k"),
         **estimate("forced (%)", "forced_fraction"),
+        **estimate("leak (%)", "leak"),
         **estimate("tokens in all", "tokens_mean", scale=1),
         **estimate("thinking tokens", "think_tokens_mean", scale=1),
         **estimate("solution tokens", "solution_tokens_mean", scale=1),
