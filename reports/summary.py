@@ -23,6 +23,7 @@ per trajectory; pass@k and maj@k are those of one training's samples. `elastic_c
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
@@ -127,8 +128,8 @@ def write_summary_json(summary: pl.DataFrame, anytime: pl.DataFrame, ratings: pl
 def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
     """One row per cell and problem of a trajectory table, whole or as `report_rows`, with everything that a cell
     averages over its problems: score, pass_at_k, maj_at_k, tokens, think_tokens, solution_tokens, navigator_tokens,
-    forced_tokens, forced_close, leak, the columns `WORK`, num_samples, and the cell's k; and published_score, null in cells
-    with rows that lack it. ValueError as `summarize`."""
+    forced_tokens, forced_close, leak, the columns `WORK`, num_samples, and the cell's k; and published_score, null in
+    cells with rows that lack it. ValueError as `summarize`."""
     if rows.is_empty():
         raise ValueError("the trajectory table is empty; expected at least one finished cell")
     by = [*CELL, *seed_keys(rows)]
@@ -270,4 +271,5 @@ def _bounded(name: str, values: Sequence[float | None]) -> dict[str, float]:
 def metric_name(quantity: str, row: Mapping[str, Any]) -> str:
     """One metric per curve, whatever characters its names have."""
     words = "/".join([quantity, *(row[name] for name in ("benchmark", "model", "strategy"))])
+    words = re.sub(r"[^\w\-. :/>@→+]", "-", words)  # Of a closing's sentence.
     return words.replace(" → ", "-to-").replace(">", "-then-").replace("@", "-seed-")

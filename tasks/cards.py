@@ -19,6 +19,7 @@ from elastic_core.statistics.intervals import LEVEL
 from elastic_core.statistics.responses import LEAK
 from elastic_core.statistics.which_budget import Reason
 from elastic_core.strategies import FREE, SERVED
+from elastic_core.strategies.variants import is_variant
 from elastic_core.sweep.grid import split_model
 from elastic_core.sweep.table import SweepTable
 from elastic_core.system.fingerprint import hash_files
@@ -29,7 +30,7 @@ from tasks.records.mlflow_tracker import Tracker
 from tasks.records.stage_directory import BEST, MODEL, TABLE, Stage
 from tasks.records.tables import measured, sound_rows
 
-_LIMITED = (pl.col("strategy") == SERVED, *(pl.col(name).is_not_null() for name in BUDGET))
+_LIMITED = (is_variant(SERVED), *(pl.col(name).is_not_null() for name in BUDGET))
 """Rows of `separate` with limits on both phases, as a server's budgets have."""
 
 

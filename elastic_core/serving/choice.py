@@ -32,6 +32,7 @@ from elastic_core.statistics.responses import LEAK, is_cut, leaks
 from elastic_core.statistics.stopping import NotComparable, certifiable, read_thoughts, stopped_rows
 from elastic_core.statistics.which_budget import Reason, budget_advice, choose_budgets
 from elastic_core.strategies import FREE, SERVED
+from elastic_core.strategies.variants import BARE, is_variant, split_variant
 from elastic_core.trajectory import BUDGET, CELL
 
 COLUMNS = (
@@ -116,7 +117,7 @@ def choose_levels(
 
     crossed = _cross_fitted(problems, sides, chosen, of_half)
     # Accuracy of the first over the second of each two budgets.
-    budgets = [cell for cell in sides if cell[0] == SERVED]
+    budgets = [cell for cell in sides if _is_served(cell)]
     pairs, gains = list(combinations(dict.fromkeys([*budgets, *chosen.values()]), 2)), {}
     together = differences_together([(sides[first], sides[second]) for first, second in pairs])
     for (first, second), one in zip(pairs, together, strict=True):
@@ -126,13 +127,15 @@ def choose_levels(
     below = {upper: gains[chosen[upper], chosen[lower]] for lower, upper in pairwise(chosen)}
     levels = {effort: _level(sides[cell], rows, crossed[effort], below.get(effort)) for effort, cell in chosen.items()}
     loss = rule if isinstance(rule, Reason) else Gain(**{end: round(rule[name], 6) for end, name in _LOSS.items()})
-    of_high = [sides[cell] for cell in budgets if cell[2] == chosen["high"][2]]
+    strategy, _, solution = chosen["high"]
+    worded = strategy if _is_served(chosen["high"]) else SERVED
+    of_high = [sides[cell] for cell in budgets if (cell[0], cell[2]) == (worded, solution)]
     enough = advice.filter(pl.col("saved_low") > 0)["problems_needed"].min()
     return Choice(
         levels,
         len(budgets),
         num_frontier,
-        rows.filter(strategy=SERVED).n_unique(BUDGET) - len(budgets),
+        rows.filter(is_variant(SERVED)).n_unique(_CELL) - len(budgets),
         loss,
         held.filter(strategy=FREE)["cap"].max(),  # type: ignore[arg-type]
         len(sides) - len(budgets),
@@ -193,6 +196,10 @@ def _of_rules(rows: pl.DataFrame) -> list[pl.DataFrame]:
 _READ = [*CELL, "problem", "sample", "score", "cut", "prompt_tokens", *WORK]
 
 
+def _is_served(cell: _Cell) -> bool:
+    return split_variant(cell[0])[0] == SERVED
+
+
 def _problems(rows: pl.DataFrame) -> tuple[pl.DataFrame, dict[_Cell, pl.DataFrame]]:
     """The problem table of budgets and rules that have all problems, and of responses without a limit if they have, of
     all benchmarks as one; and the sides that may be levels."""
@@ -233,7 +240,7 @@ def _chosen(problems: pl.DataFrame, rule: dict[str, Any] | Reason) -> tuple[dict
     sides = problems.filter(pl.col("strategy") != FREE).partition_by(_CELL, as_dict=True)
     accuracy = {cell: mean_score(side).mean for cell, side in sides.items()}
     tokens = {cell: mean_tokens(side, "tokens").mean for cell, side in sides.items()}
-    served = [[*cell, accuracy[cell], tokens[cell]] for cell in sides if cell[0] == SERVED]
+    served = [[*cell, accuracy[cell], tokens[cell]] for cell in sides if _is_served(cell)]
     cells = pl.DataFrame(served, [*_CELL, "accuracy", "tokens"], orient="row").sort("tokens", *BUDGET)
     frontier = cells.filter(on_frontier("tokens", "accuracy")).select(_CELL).rows()
     high = frontier[-1] if isinstance(rule, Reason) else tuple(rule[name] for name in _CELL)
@@ -293,10 +300,13 @@ def _point(side: pl.DataFrame, rows: pl.DataFrame) -> Point:
 def _level(side: pl.DataFrame, rows: pl.DataFrame, accuracy: Estimate, gain: Gain | None) -> Level:
     strategy, think, solution = side.select(_CELL).row(0)
     assert solution is not None, "levels are chosen of limited budgets"
+    served, closing, effort = split_variant(strategy)
     return Level(
         think=think,
         solution=solution,
-        rule=None if strategy == SERVED else strategy,
+        rule=None if served == SERVED else strategy,
+        closing=None if closing == BARE else closing,
+        effort=effort,
         accuracy=round(accuracy.mean, 6),
         accuracy_low=round(accuracy.low, 6),
         accuracy_high=round(accuracy.high, 6),
