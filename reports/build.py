@@ -291,6 +291,7 @@ class Report:
             self._noted(budget_tables.anytime_compared(at_any, parameters.distribution), at_any),
             self._noted(comparisons.paired(self.by_model, "model", self.first_model), self.by_model),
             comparisons.paired(self.by_strategy, "strategy", self.first_strategy),
+            comparisons.variants(self.rows, self.summary),
             comparisons.parallel(self.beside, parameters.parallel),
             self._noted(comparisons.equal_tokens(between_strategies, between_models), between_models),
             comparisons.variance(self.rows, BASE),

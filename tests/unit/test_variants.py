@@ -26,6 +26,7 @@ from tests.scripted import ScriptedEngine
 
 END, EOT, PROMPT = 7, 0, (9, 9)
 MARKERS = markers(single(8, END, EOT))
+SOFT = st.sampled_from(["soft", "soft-1-top1", "soft-top4"])
 TOKENIZER = build_tokenizer()
 MINIATURE = resolve_markers(TOKENIZER)
 
@@ -87,13 +88,11 @@ def test_a_window_larger_than_t_and_a_sentence_of_other_tokens_are_refused() -> 
     soft = Closing.parse("soft-32")
     assert soft.expected_budget(Budget(16, 8)) == "a thinking budget of its window, 32 tokens, or more"
     assert soft.expected_budget(Budget(32, 8)) is soft.expected_budget(Budget(0, 8)) is None
-    with pytest.raises(ValueError, match="becomes .* in the model's tokens; expected the same"):
+    with pytest.raises(ValueError, match=r"becomes .* in the model's tokens; expected the same"):
         Closing.parse("Zeit für Antworten").of(TOKENIZER, MINIATURE)
 
 
-@given(
-    st.integers(0, 500), st.integers(1, 40), st.integers(1, 12), st.sampled_from(["soft", "soft-1-top1", "soft-top4"])
-)
+@given(st.integers(0, 500), st.integers(1, 40), st.integers(1, 12), SOFT)
 def test_a_soft_closing_is_at_the_first_place_of_its_window_and_never_after_t(
     seed: int, think: int, solution: int, closing: str
 ) -> None:
@@ -114,9 +113,7 @@ def test_a_soft_closing_is_at_the_first_place_of_its_window_and_never_after_t(
     assert (cut.think_finish is ThinkFinish.FORCED and length == at) if at is not None else cut == plain
 
 
-@given(
-    st.integers(0, 500), st.integers(1, 30), st.integers(1, 8), st.sampled_from(["soft", "soft-1-top1", "soft-top4"])
-)
+@given(st.integers(0, 500), st.integers(1, 30), st.integers(1, 8), SOFT)
 def test_one_pass_draws_what_two_requests_draw(seed: int, think: int, solution: int, closing: str) -> None:
     """The processor writes think-end where two requests find its place; one pass counts it as written by us even where
     the model, seldom, drew it at a lower rank."""
