@@ -139,7 +139,7 @@ def measured_levels(
     chances = guesses(problems)
     guess = sum(chances[each.benchmark] for each in problems) / max(1, len(problems))
     # A server reads the answers of probes as of one kind.
-    given = {"with_rules": len(kinds) < 2, "guess": guess, "leak": promise.leak}
+    given: dict[str, Any] = {"with_rules": len(kinds) < 2, "guess": guess, "leak": promise.leak}
     try:
         choice = choose_levels(found, promise.margin, promise.level, other, **given)
     except Leaky as error:
@@ -185,7 +185,7 @@ def _refused(choice: Choice, promise: Promise, rows: pl.DataFrame) -> str:
 
 def _rows(table: SweepTable, model: str, benchmarks: Sequence[str], *wanted: pl.Expr) -> tuple[pl.DataFrame, list[str]]:
     """A model's rows that were measured on all of the benchmarks, and these."""
-    columns = [*(name for name in KEY if name not in COLUMNS[:-1]), *COLUMNS]
+    columns: list[str | pl.Expr] = [*(name for name in KEY if name not in COLUMNS[:-1]), *COLUMNS]
     served = pl.all_horizontal(_LIMITED)
     found = sound_rows(table, columns, pl.col("model") == model, served | (pl.col("strategy") == FREE), *wanted)
     known = found.filter(served)["benchmark"].unique().sort().to_list()

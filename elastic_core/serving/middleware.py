@@ -97,7 +97,9 @@ class _Served(NamedTuple):
         told = dict(config.template)
         try:
             told |= {level: {**told.get(level, {}), **markers.told(each)} for level, each in config.efforts.items()}
-            worded = {level: Closing.parse(each).of(tokenizer, markers) for level, each in config.closings.items()}
+            worded: dict[str, Markers] = {
+                level: Closing.parse(each).of(tokenizer, markers) for level, each in config.closings.items()
+            }
         except ValueError as error:
             raise UserError(f"the levels of {model.model}: {error}") from None
         config = replace(config, template=told)
