@@ -118,8 +118,8 @@ def leaked(rows: pl.DataFrame) -> pl.DataFrame:
         shares = [mean_score(table, name) for name in ("leak", "marked", "empty")]
         place = dict(zip(CELL, key, strict=True))
         theirs = own.filter(model=place["model"], benchmark=place["benchmark"])
-        theirs = theirs.join(cell.filter(forced).select("problem"), on="problem", how="semi")
-        sides = cell.filter(forced), in_every_seed(theirs)
+        ours = in_every_seed(cell.filter(forced))
+        sides = ours, in_every_seed(theirs.join(ours.select("problem"), on="problem", how="semi"))
         lengths = [mean_tokens(problem_table(side, [_SOLVED]), _SOLVED) if side.height else None for side in sides]
         values = [each[:3] if each else (None,) * 3 for each in (*shares, *lengths)]
         found.append((*key, *chain.from_iterable(values), shares[0].num_problems, shares[0].num_trajectories))

@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 
 from elastic_core.budget import Budget
 from elastic_core.engines.base import closed_at, drive
-from elastic_core.engines.budgets.processor import Progress
+from elastic_core.engines.budgets.parameters import closing_arguments, worded
+from elastic_core.engines.budgets.processor import Progress, force
 from elastic_core.engines.memo import ContinuationMemo
 from elastic_core.miniature.grammar import EFFORT_TEMPLATE, build_tokenizer
 from elastic_core.models.families import Thought
-from elastic_core.models.marks import Soft
+from elastic_core.models.marks import Marks, Soft
 from elastic_core.models.special_tokens import resolve_markers
+from elastic_core.serving.requests import ServeConfiguration, plan
+from elastic_core.serving.tally import Tally
 from elastic_core.strategies import STRATEGIES, Completion, Generate, Sampling
 from elastic_core.strategies.separate import separate_native
 from elastic_core.strategies.variants import Closing, expanded, split_variant, variant_name
@@ -184,3 +187,42 @@ def test_rows_of_a_soft_closing_keep_their_window() -> None:
         "a thought is forced within the window"
     }
     assert Soft(4, 2).begin(16) == 12
+
+
+def test_a_token_is_forced_where_it_is_among_the_most_probable_and_only_there() -> None:
+    torch = pytest.importorskip("torch")
+    logits = torch.tensor([[3.0, 2.0, 1.0]] * 4)
+    force(logits, [(0, 1, 0), (1, 1, 2), (2, 1, 1)])
+    assert logits.argmax(1).tolist() == [1, 1, 0, 0]
+    assert logits[2].tolist() == logits[3].tolist() == [3.0, 2.0, 1.0]
+
+
+def test_a_request_carries_its_closing_to_the_engine() -> None:
+    for closing in ("bare", "answer-now", "soft", "soft-16-top2"):
+        marks = Marks.of(Closing.parse(closing).of(TOKENIZER, MINIATURE))
+        assert worded(Marks.of(MINIATURE), closing_arguments(marks)) == marks
+    with pytest.raises(ValueError, match=r"elastic_soft is \[-1, 2\]; expected whole numbers"):
+        worded(Marks.of(MINIATURE), {"elastic_soft": [-1, 2]})
+
+
+def test_a_level_carries_closing_and_effort_to_its_requests() -> None:
+    config = ServeConfiguration(None, {"low": Budget(16, 8)}, closings={"low": "soft"}, efforts={"low": "low"})
+    assert ServeConfiguration.load(config.dump()) == config
+    soft = Closing.parse("soft").of(TOKENIZER, MINIATURE)
+    found = plan("chat", {"reasoning_effort": "low"}, config, MINIATURE, worded={"low": soft})
+    assert (found.budget, found.level, found.marks) == (Budget(16, 8), "low", soft)
+    assert plan("chat", {}, config, MINIATURE, worded={"low": soft}).marks is None
+
+
+@given(st.integers(0, 300), st.integers(1, 24), st.integers(1, 8), st.integers(1, 5))
+def test_tokens_of_a_soft_closing_are_counted_as_the_strategy_counts_them(
+    seed: int, think: int, solution: int, step: int
+) -> None:
+    two = respond("separate_closing-soft", Budget(think, solution), seed)
+    if two.think_finish is not ThinkFinish.FORCED:
+        return
+    tally = Tally(Budget(think, solution), Marks.of(replace(MARKERS, soft=Closing.parse("soft").soft)), None)
+    for at in range(0, len(two.response_ids), step):
+        tally.add(two.response_ids[at : at + step])
+    assert (tally.thinking, tally.forced, tally.solution) == (two.think_tokens, two.forced_tokens, two.solution_tokens)
+    assert tally.thought == "forced" and not tally.excess
