@@ -21,7 +21,14 @@ from elastic_core.statistics.certificates import with_looks
 from elastic_core.statistics.cost import CostModel, best_under
 from elastic_core.statistics.curves import area_differences
 from elastic_core.statistics.estimates import seeds_as_one, without_seed
-from elastic_core.statistics.responses import is_cut, response_kind, response_kinds, thinking_spent
+from elastic_core.statistics.responses import (
+    is_cut,
+    leaked,
+    leaks,
+    response_kind,
+    response_kinds,
+    thinking_spent,
+)
 from elastic_core.statistics.stop_frontier import OUTCOMES, outcomes, rules_of
 from elastic_core.statistics.stopping import NotComparable, read_thoughts
 from elastic_core.statistics.which_budget import advised_budgets, budget_advice, cheapest_within, choose_budgets
@@ -118,7 +125,7 @@ def _is_written(directory: Path, name: Any) -> bool:
 def read_report(sources: ReportSources, directory: Path) -> Report:
     """The report of the requested rows, and of their complete samples. UserError as `build_report`."""
     # The text of solutions is read in pieces, and only to tell the responses apart.
-    kinds = response_kind().alias("kind"), is_cut().alias("cut")
+    kinds = response_kind().alias("kind"), is_cut().alias("cut"), leaks(marked=True).alias("marked")
     place = sources.provenance.get("table", "the table")
     rows = checked_rows(sources.rows, (*READ, *kinds), place, sources.manifest, sources.problems)
     whole = whole_samples(rows, sources.asked.num_problems if sources.asked else None)
@@ -172,7 +179,7 @@ class Report:
         self.first_strategy = ordered(summary["strategy"], BASELINE)[0]
         self.by_model = paired_differences(rows, "model", self.first_model)
         self.by_strategy = paired_differences(rows, "strategy", self.first_strategy)
-        self.spent, self.hurt = thinking_spent(rows), falls(problems)
+        self.spent, self.hurt, self.leaks = thinking_spent(rows), falls(problems), leaked(rows)
         self.anytime = anytime_accuracy(problems, parameters.distribution)
         self.theirs = published(summary["benchmark"].unique(), [*summary["model"].unique(), sources.preset])
         self.headline = headline(problems, summary, self.anytime, self.trainings)
@@ -211,6 +218,7 @@ class Report:
         self.brief = verdict.brief(self.problems, compared, self.settings, responses)
         told = [
             *verdict.more_tokens_hurt(self.hurt),
+            *verdict.goes_on_thinking(self.leaks),
             verdict.verdict(self.problems, compared, self.claims, responses),
             *verdict.cut_short(self.rows),
             *(training.idle(name) for name, training in self.sources.trainings.items()),
@@ -259,6 +267,7 @@ class Report:
             tokens.tokens_by_phase(self.rows, sheet, SERVED),
             tokens.thinking_spent(self.spent, sheet, SERVED),
             tokens.sufficient_budgets(self.spent, sheet),
+            tokens.leaks(self.summary, sheet),
         ]
         return [figure for figure in figures if figure is not None]
 
@@ -282,6 +291,7 @@ class Report:
             self._noted(budget_tables.anytime_compared(at_any, parameters.distribution), at_any),
             self._noted(comparisons.paired(self.by_model, "model", self.first_model), self.by_model),
             comparisons.paired(self.by_strategy, "strategy", self.first_strategy),
+            comparisons.variants(self.rows, self.summary),
             comparisons.parallel(self.beside, parameters.parallel),
             self._noted(comparisons.equal_tokens(between_strategies, between_models), between_models),
             comparisons.variance(self.rows, BASE),
@@ -290,6 +300,7 @@ class Report:
             comparisons.swap_ablation(self.summary, self.theirs),
             budget_tables.thinking(self.spent),
             budget_tables.responses(response_kinds(self.rows)),
+            budget_tables.leaks(self.leaks),
             budget_tables.marginal(marginal_accuracy(self.problems)),
             cost_tables.costs(self.summary, self.cost_models, self.costs),
         ]

@@ -11,7 +11,8 @@ A cell is (model, benchmark, strategy, think_budget, solution_budget); a null bu
   the navigator's part of the thinking; forced_tokens_mean, which we wrote, counted in none of the others.
 - input_tokens_mean, cached_tokens_mean, output_tokens_mean, turns_mean: the work of a response, by which
   `elastic_core.statistics.cost` prices it.
-- forced_fraction: the share of trajectories with a think-end that we wrote (`forced_close`).
+- forced_fraction: the share of trajectories with a think-end that we wrote (`forced_close`); leak, of those whose
+  solution goes on thinking after it (`elastic_core.statistics.responses.leaks`).
 - <name>_low, <name>_high: the 95 % interval of each of these. Null for the tokens of a single problem, which bounds
   nothing.
 
@@ -22,6 +23,7 @@ per trajectory; pass@k and maj@k are those of one training's samples. `elastic_c
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
@@ -46,6 +48,7 @@ from elastic_core.statistics.estimates import (
     seed_keys,
 )
 from elastic_core.statistics.intervals import Estimate
+from elastic_core.statistics.responses import leaks
 from elastic_core.strategies import FREE, SERVED
 from elastic_core.system.files import write_text
 from elastic_core.trajectory import BUDGET, CELL, KEY, SCHEMA
@@ -58,6 +61,7 @@ SWAP = ">"  # Between the thinker and the solver of a pair of models that answer
 READ = (
     *KEY, "prompt_tokens", "think_tokens", "forced_tokens", "solution_tokens", "navigator_tokens", "think_finish",
     "answer", "score", "published_score", "solution_logprob", "grade_status", *WORK,
+    leaks().alias("leak"),
 )  # fmt: skip
 """What a report reads of a trajectory table; long columns stay on disk."""
 
@@ -69,6 +73,7 @@ _MEANS: dict[str, tuple[str, Callable[[pl.DataFrame, str], Estimate]]] = {
     "published_avg_at_k": ("published_score", mean_score),
     **{f"{name}_mean": (name, mean_tokens) for name in _COUNTS},
     "forced_fraction": ("forced_close", mean_score),
+    "leak": ("leak", mean_score),
 }
 """Of a cell beside its accuracy: the column of `cell_problems` that it is the mean of, and whose interval it has."""
 
@@ -123,8 +128,8 @@ def write_summary_json(summary: pl.DataFrame, anytime: pl.DataFrame, ratings: pl
 def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
     """One row per cell and problem of a trajectory table, whole or as `report_rows`, with everything that a cell
     averages over its problems: score, pass_at_k, maj_at_k, tokens, think_tokens, solution_tokens, navigator_tokens,
-    forced_tokens, forced_close, the columns `WORK`, num_samples, and the cell's k; and published_score, null in cells
-    with rows that lack it. ValueError as `summarize`."""
+    forced_tokens, forced_close, leak, the columns `WORK`, num_samples, and the cell's k; and published_score, null in
+    cells with rows that lack it. ValueError as `summarize`."""
     if rows.is_empty():
         raise ValueError("the trajectory table is empty; expected at least one finished cell")
     by = [*CELL, *seed_keys(rows)]
@@ -136,7 +141,7 @@ def cell_problems(rows: pl.DataFrame) -> pl.DataFrame:
     if "forced" in rows.columns:
         rows = report_rows(rows.lazy(), *map(pl.col, seed_keys(rows))).collect()
     rows = rows.with_columns(tokens=sampled_tokens(), forced_close=forced_close())
-    means = ["score", *_COUNTS, "forced_close"]
+    means = ["score", *_COUNTS, "forced_close", "leak"]
     table = problem_table(rows, means, by).with_columns(k=pl.col("num_samples").min().over(CELL))
     keys, parts = [*by, "problem"], []
     # Cells may differ in k; mostly all have the same, and are taken together.
@@ -266,4 +271,5 @@ def _bounded(name: str, values: Sequence[float | None]) -> dict[str, float]:
 def metric_name(quantity: str, row: Mapping[str, Any]) -> str:
     """One metric per curve, whatever characters its names have."""
     words = "/".join([quantity, *(row[name] for name in ("benchmark", "model", "strategy"))])
+    words = re.sub(r"[^\w\-. :/>@→+]", "-", words)  # Of a closing's sentence.
     return words.replace(" → ", "-to-").replace(">", "-then-").replace("@", "-seed-")

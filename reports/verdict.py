@@ -17,7 +17,7 @@ from elastic_core.engines.endpoint import is_endpoint
 from elastic_core.rewards.truth import UNANSWERED
 from elastic_core.statistics.estimates import seed_columns
 from elastic_core.statistics.intervals import LEVEL, Estimate
-from elastic_core.statistics.responses import ResponseKind
+from elastic_core.statistics.responses import LEAK, ResponseKind
 from elastic_core.statistics.which_budget import Choices, NonInferiority, Reason
 from elastic_core.strategies import BASELINE, SERVED
 from elastic_core.sweep.grid import samples_of, within
@@ -242,6 +242,19 @@ def more_tokens_hurt(falls: pl.DataFrame) -> list[str]:
     worst = falls.row(0, named=True)
     fall = with_bounds(-worst["difference"], -worst["high"], -worst["low"])
     return [sentence("hurt", **worst, plain=plain(worst["strategy"]), fall=fall, more=falls.height - 1)]
+
+
+def goes_on_thinking(leaks: pl.DataFrame) -> list[str]:
+    """A sentence on the budget whose solutions go on thinking most often (`leaked`), where that is shown to be in more
+    than `LEAK` of its responses."""
+    over = leaks.filter(pl.col("leak_low") > LEAK).sort("leak", descending=True)
+    if over.is_empty():
+        return []
+    worst = over.row(0, named=True)
+    share = with_bounds(worst["leak"], worst["leak_low"], worst["leak_high"])
+    budget = Budget(worst["think_budget"], worst["solution_budget"])
+    words = {"plain": plain(worst["strategy"]), "share": share, "budget": budget, "more": over.height - 1}
+    return [sentence("leaks", **worst, **words)]
 
 
 def to_set(settings: Sequence[Setting]) -> str:

@@ -13,11 +13,13 @@ import polars as pl
 
 from elastic_core.errors import UserError, nearest
 from elastic_core.rewards.truth import guesses
-from elastic_core.serving.choice import COLUMNS, Choice, choose_levels
+from elastic_core.serving.choice import COLUMNS, Choice, Leaky, choose_levels
 from elastic_core.serving.levels import LEVELS, Levels, read_levels
 from elastic_core.statistics.intervals import LEVEL
+from elastic_core.statistics.responses import LEAK
 from elastic_core.statistics.which_budget import Reason
 from elastic_core.strategies import FREE, SERVED
+from elastic_core.strategies.variants import is_variant
 from elastic_core.sweep.grid import split_model
 from elastic_core.sweep.table import SweepTable
 from elastic_core.system.fingerprint import hash_files
@@ -28,7 +30,7 @@ from tasks.records.mlflow_tracker import Tracker
 from tasks.records.stage_directory import BEST, MODEL, TABLE, Stage
 from tasks.records.tables import measured, sound_rows
 
-_LIMITED = (pl.col("strategy") == SERVED, *(pl.col(name).is_not_null() for name in BUDGET))
+_LIMITED = (is_variant(SERVED), *(pl.col(name).is_not_null() for name in BUDGET))
 """Rows of `separate` with limits on both phases, as a server's budgets have."""
 
 
@@ -98,11 +100,13 @@ def measured_models(rows: pl.LazyFrame) -> list[str]:
 
 class Promise(NamedTuple):
     """The promise of the highest level: at most `margin` below responses without a limit, in [0, 1], with a
-    certificate that is wrong with a chance of `level`; `required`: or there are no levels."""
+    certificate that is wrong with a chance of `level`; `required`: or there are no levels. No level goes on thinking in
+    more than the share `leak` of its solutions, as far as that is shown."""
 
     margin: float
     level: float = LEVEL
     required: bool = False
+    leak: float = LEAK
 
 
 def measured_levels(
@@ -135,7 +139,11 @@ def measured_levels(
     chances = guesses(problems)
     guess = sum(chances[each.benchmark] for each in problems) / max(1, len(problems))
     # A server reads the answers of probes as of one kind.
-    choice = choose_levels(found, promise.margin, promise.level, other, with_rules=len(kinds) < 2, guess=guess)
+    given: dict[str, Any] = {"with_rules": len(kinds) < 2, "guess": guess, "leak": promise.leak}
+    try:
+        choice = choose_levels(found, promise.margin, promise.level, other, **given)
+    except Leaky as error:
+        raise UserError(f"{table.directory}: {error}; train, sweep other closings, or give a larger --leak") from None
     if promise.required and isinstance(choice.rule, Reason):
         raise UserError(_refused(choice, promise, found if other is None else other))
     sampling, told = table.manifest.settings, table.manifest.template_settings.get(model) or None
@@ -177,7 +185,7 @@ def _refused(choice: Choice, promise: Promise, rows: pl.DataFrame) -> str:
 
 def _rows(table: SweepTable, model: str, benchmarks: Sequence[str], *wanted: pl.Expr) -> tuple[pl.DataFrame, list[str]]:
     """A model's rows that were measured on all of the benchmarks, and these."""
-    columns = list(dict.fromkeys((*KEY, "think_finish", *COLUMNS)))
+    columns: list[str | pl.Expr] = [*(name for name in KEY if name not in COLUMNS[:-1]), *COLUMNS]
     served = pl.all_horizontal(_LIMITED)
     found = sound_rows(table, columns, pl.col("model") == model, served | (pl.col("strategy") == FREE), *wanted)
     known = found.filter(served)["benchmark"].unique().sort().to_list()

@@ -15,7 +15,7 @@ from typing import Any
 from prefect import get_run_logger, task
 
 from elastic_core.miniature.corpus import RECIPES
-from elastic_core.miniature.warm_start import BASE, prepare
+from elastic_core.miniature.warm_start import BASE, prepare, save_with_efforts
 from elastic_core.models.files import num_threads
 from elastic_core.reasonflux.chat_templates import fitting_template
 from elastic_core.reasonflux.sft import unused_fields, write_rows
@@ -86,6 +86,11 @@ def warm_start_config(settings: dict[str, Any], directory: Path) -> WarmStart:
     changes: dict[str, Any] = {"save_every": settings["save_every"], "loggers": ("console", "mlflow")}
     if settings["initial"] != "random":
         changes["model"] = BASE if settings["initial"] == "shipped" else Path(settings["initial"])
+    if recipe.efforts:
+        initial = directory / "with-efforts"
+        if not initial.exists():
+            save_with_efforts(changes.get("model", config.model), initial)
+        changes["model"] = initial
     if settings["learning_rate"] is not None:
         changes["learning_rate"] = settings["learning_rate"]
     return config.model_copy(update=changes)

@@ -90,7 +90,8 @@ class Embedded:
 
     def __init__(self) -> None:
         scores, parameters = pl.read_parquet(SCORES), presets.resolve("embedded").report
-        scores = scores.with_columns(kind=pl.lit(ResponseKind.ANSWERED))  # Their texts were not kept.
+        unread = {"kind": pl.lit(ResponseKind.ANSWERED), "leak": pl.lit(False), "marked": pl.lit(False)}
+        scores = scores.with_columns(**unread)  # Their texts were not kept.
         sources = ReportSources(scores.lazy(), parameters=parameters, preset="embedded")
         self.found = Report(sources, Path(), scores, Whole(scores, scores.clear()))
         self.rows, self.brief = self.found.rows, self.found.brief

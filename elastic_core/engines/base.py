@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -42,6 +42,20 @@ class Limited:
         if request.max_tokens is None:
             request = replace(request, max_tokens=self.max_tokens)
         return await self.engine.generate(request, seed)
+
+
+def closed_at(request: Generate, ranks: Sequence[Mapping[int, int] | None]) -> Completion:
+    """The completion of a request for a place `near` which a thought may be closed, from the rank of each of the most
+    probable tokens at every place of the prefix (`Generate.near`)."""
+    most, places = request.max_tokens or 0, list(ranks)
+    assert len(places) == len(request.prefix), "one place for each token"
+    window = places[len(places) - most :]
+    token = request.stop[0]
+    found = (at for at, rank in enumerate(window) if (rank or {}).get(token, request.near + 1) <= request.near)
+    at = next(found, None)
+    kept = request.prefix[len(places) - most :][:at]
+    none = (0.0,) * len(kept) if request.sampling.logprobs else None
+    return Completion(kept, Finish.LENGTH if at is None else Finish.STOP, none)
 
 
 def room_for(request: Generate, context: int) -> int:

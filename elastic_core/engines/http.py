@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from elastic_core.budget import UNLIMITED, Budget
-from elastic_core.engines.base import OnTokens, RequestFailed, empty_completion, room_for
+from elastic_core.engines.base import OnTokens, RequestFailed, closed_at, empty_completion, room_for
 from elastic_core.engines.budgets.parameters import KEY, SOLUTION, THINK
 from elastic_core.engines.endpoint import CHAT, Endpoint
 from elastic_core.engines.http_server import HttpServer, look
@@ -43,6 +43,8 @@ class HttpEngine:
         if not max_tokens:
             return empty_completion(request)
         body = completion_request(self._model, request, max_tokens, request_seed(seed, request))
+        if request.near:
+            return read_places(await self._server.post("/completions", body), request)
         if on_tokens is None:
             return read_completion(await self._server.post("/completions", body), request)
         whole: dict[str, Any] = {"token_ids": []}
@@ -63,7 +65,8 @@ def completion_request(model: str, request: Generate, max_tokens: int, seed: int
     return {
         "model": model,
         "prompt": list(request.prefix),
-        "max_tokens": max_tokens,
+        "max_tokens": 1 if request.near else max_tokens,
+        **({"prompt_logprobs": request.near} if request.near else {}),
         "temperature": request.sampling.temperature,
         "top_p": request.sampling.top_p,
         "top_k": -1,
@@ -103,6 +106,19 @@ def read_completion(answer: Mapping[str, Any], request: Generate) -> Completion:
         f"the server ended a completion with {finish} at {tokens[-1] if tokens else 'nothing'}, which is none of the "
         "stop ids of the request; start it without stop ids of its own (vLLM: --generation-config vllm)"
     )
+
+
+def read_places(answer: Mapping[str, Any], request: Generate) -> Completion:
+    """The completion of a request for a place `near` which a thought may be closed (`closed_at`). Raises RequestFailed
+    when the server gives no ranks."""
+    try:
+        (choice,) = answer["choices"]
+        places = [
+            place and {int(token): each["rank"] for token, each in place.items()} for place in choice["prompt_logprobs"]
+        ]
+        return closed_at(request, places)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise RequestFailed("the server ranks no tokens of a prompt, as vLLM does for prompt_logprobs") from None
 
 
 class ChatEngine:

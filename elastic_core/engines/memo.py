@@ -70,6 +70,8 @@ class ContinuationMemo:
             return await self.answer(request, seed, turn)
 
     async def answer(self, request: Generate, seed: int, turn: Turn) -> Completion:
+        if request.near:  # Nothing is drawn.
+            return await self._engine.generate(request, seed)
         if request.budget is not None:  # The engine forces tokens, which are not draws.
             return await self._draw(request, seed)
         if not request.aside:

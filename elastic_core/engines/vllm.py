@@ -13,8 +13,15 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import fields
 from typing import Any
 
-from elastic_core.engines.base import EngineLost, OnTokens, RequestFailed, empty_completion, room_for
-from elastic_core.engines.budgets.parameters import CLOSED, SOLUTION, THINK, additional_config, installed_runner
+from elastic_core.engines.base import EngineLost, OnTokens, RequestFailed, closed_at, empty_completion, room_for
+from elastic_core.engines.budgets.parameters import (
+    CLOSED,
+    SOLUTION,
+    THINK,
+    additional_config,
+    closing_arguments,
+    installed_runner,
+)
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.errors import UserError, nearest
 from elastic_core.models.marks import Marks
@@ -71,12 +78,17 @@ class VllmEngine:
                     "the prompt has closed its thought, which an engine that keeps budgets takes for the "
                     "model's; use separate"
                 )
-        outputs = self._llm.generate(
-            TokensPrompt(prompt_token_ids=list(request.prefix)),
-            _sampling_parameters(request, max_tokens, request_seed(seed, request), streamed=on_tokens is not None),
-            str(next(self._numbers)),
-        )
+        streamed = on_tokens is not None and not request.near
+        parameters = _sampling_parameters(request, max_tokens, request_seed(seed, request), streamed=streamed)
+        prompt = TokensPrompt(prompt_token_ids=list(request.prefix))
+        outputs = self._llm.generate(prompt, parameters, str(next(self._numbers)))
         try:
+            if request.near:
+                (output,) = [each async for each in outputs]
+                places = [
+                    place and {token: each.rank for token, each in place.items()} for place in output.prompt_logprobs
+                ]
+                return closed_at(request, places)
             return await drawn(request, outputs, on_tokens)
         except RequestFailed:
             raise
@@ -148,16 +160,17 @@ def _sampling_parameters(request: Generate, max_tokens: int, seed: int, *, strea
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
-    budget = request.budget
+    budget, closing = request.budget, closing_arguments(request.marks) if request.marks else {}
     return SamplingParams(
         temperature=request.sampling.temperature,
         top_p=request.sampling.top_p,
         seed=seed,
-        max_tokens=max_tokens,
+        max_tokens=1 if request.near else max_tokens,
+        prompt_logprobs=request.near or None,
         stop_token_ids=list(request.stop),
         # A budget's solution ends at end-of-text, which is among the stop ids.
         ignore_eos=budget is None,
-        extra_args=budget and {THINK: budget.think, SOLUTION: budget.solution, CLOSED: False},
+        extra_args=budget and {THINK: budget.think, SOLUTION: budget.solution, CLOSED: False, **closing},
         logprobs=0 if request.sampling.logprobs else None,
         detokenize=False,
         # Each output holds the tokens since the one before: the only one holds everything.

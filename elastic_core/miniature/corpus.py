@@ -54,6 +54,8 @@ class Recipe:
     derive_finished: float = 0.35
     """Share of finished thoughts on short chains whose solution derives the answer once more."""
     newline_before_end: float = 0.15  # share of cut thoughts that end in a newline, as under budget forcing
+    efforts: tuple[tuple[str, tuple[float, float, float]], ...] = ()
+    """Effort words before the question, with the shares of styles under each; as many examples have none."""
 
     @property
     def steps(self) -> int:
@@ -83,7 +85,14 @@ def consolidation_recipe(seed: int = 0) -> Recipe:
     return Recipe(seed=seed + 1, stages=(stage, settle))
 
 
-RECIPES = {"curriculum": default_recipe, "consolidation": consolidation_recipe}
+def effort_recipe(seed: int = 0) -> Recipe:
+    """Further training of the shipped base: "low" before a question asks for a concise thought, "high" for a verbose
+    one."""
+    stage = Stage("effort", 600, styles=(0.80, 0.15, 0.05), cut=0.40)
+    return Recipe(seed=seed + 2, stages=(stage,), efforts=(("low", (0.0, 0.0, 1.0)), ("high", (1.0, 0.0, 0.0))))
+
+
+RECIPES = {"curriculum": default_recipe, "consolidation": consolidation_recipe, "effort": effort_recipe}
 """Recipes by name, as functions of the seed."""
 
 
@@ -116,7 +125,8 @@ def examples(recipe: Recipe) -> Iterator[Example]:
 
 def _example(rng: random.Random, recipe: Recipe, stage: Stage, problem: Problem) -> Example:
     ids = vocabulary()
-    style = rng.choices(STYLES, stage.styles)[0]
+    effort, styles = rng.choice([(None, stage.styles), *recipe.efforts]) if recipe.efforts else (None, stage.styles)
+    style = rng.choices(STYLES, styles)[0]
     thinking = encode(grammar.thought(problem, style, _draw_rechecks(rng, style, recipe.rechecks)))
     # For every prefix length k the operations of the first pass that have their two-digit result within k tokens.
     written = (k > 2 and thinking[k - 3] == ids["="] for k in range(len(thinking) + 1))
@@ -134,7 +144,7 @@ def _example(rng: random.Random, recipe: Recipe, stage: Stage, problem: Problem)
     total = sum(token in operations for token in thinking)
     mentioned = total if total <= num_operations else (total - 1) % num_operations + 1
     answer = [*encode(grammar.solution(problem, kind, mentioned)), ids[grammar.EOS]]
-    prompt = prompt_ids(problem.question)
+    prompt = prompt_ids(problem.question, effort)
     mask = [0] * len(prompt) + [1] * len(thinking) + [0 if cut else 1] * len(ending) + [1] * len(answer)
     return Example([*prompt, *thinking, *ending, *answer], mask, stage.name, problem.question, kind, cut)
 

@@ -100,10 +100,16 @@ def encode(text: str) -> list[int]:
     return [ids[piece] for piece in _PIECES.findall(text)]
 
 
-def prompt_ids(question: str) -> list[int]:
+EFFORT_TEMPLATE = CHAT_TEMPLATE.replace(
+    "{{ '<|user|>' }}", "{{ '<|user|>' }}{% if reasoning_effort %}{{ reasoning_effort + ' ' }}{% endif %}"
+)
+"""Of a miniature that was trained with an effort word (`corpus.effort_recipe`): the word stands before the question."""
+
+
+def prompt_ids(question: str, effort: str | None = None) -> list[int]:
     """The chat template applied to a question, generation prompt included: ends in `<think>`."""
     ids = vocabulary()
-    return [ids[BOS], ids[USER], *encode(question), ids[ASSISTANT], ids[THINK]]
+    return [ids[BOS], ids[USER], *encode(f"{effort} {question}" if effort else question), ids[ASSISTANT], ids[THINK]]
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:

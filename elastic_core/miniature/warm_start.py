@@ -1,12 +1,14 @@
 """Warm starts from a recipe: the architecture, its initial weights, and the run that makes the base of them."""
 
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elastic_core.miniature.corpus import Recipe, default_recipe, write_corpus
-from elastic_core.miniature.grammar import BOS, EOS, PAD, build_tokenizer, vocabulary
+from elastic_core.miniature.grammar import BOS, EFFORT_TEMPLATE, EOS, PAD, build_tokenizer, vocabulary
+from elastic_core.models.families import OWN_FILE
 from elastic_core.system.files import replacing_directory
 
 if TYPE_CHECKING:
@@ -52,6 +54,29 @@ def prepare(
         min_learning_rate_ratio=0.03,
         save_every=400,
     )
+
+
+def save_with_efforts(model: Path, path: Path) -> None:
+    """Write a copy of a miniature to the directory `path`, whose chat template takes the efforts of a recipe."""
+    from transformers import PreTrainedTokenizerFast
+
+    with replacing_directory(path) as temporary:
+        shutil.copytree(model, temporary, dirs_exist_ok=True)
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(model)
+        tokenizer.chat_template = EFFORT_TEMPLATE
+        tokenizer.save_pretrained(temporary)
+        (temporary / OWN_FILE).write_text(_EFFORTS)
+
+
+_EFFORTS = """[thought]
+open = "<think>"
+ends = ["</think>"]
+parser = "deepseek_r1"
+
+[thought.efforts]
+low = { reasoning_effort = "low" }
+high = { reasoning_effort = "high" }
+"""
 
 
 def shortened(recipe: Recipe, steps: int) -> Recipe:

@@ -5,6 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
+
+
+class Soft(NamedTuple):
+    """A soft closing: in the last `window` tokens of a thought (None: a quarter of its budget) think-end is written at
+    the first place where it is among the `most` most probable tokens."""
+
+    window: int | None
+    most: int
+
+    def begin(self, think: int) -> int:
+        """The first place of the window, under a budget of so many tokens."""
+        return think - min(think, think // 4 if self.window is None else self.window)
 
 
 @dataclass(frozen=True)
@@ -17,6 +30,8 @@ class Marks:
         close: what we write to end a thought that was cut; it holds an end.
         answer: what we write where no thought was begun, so that the solution follows.
         end_of_text: every id that ends a response.
+        words: what we write before `close`, if anything; a closing that is worded otherwise (strategies.variants).
+        soft: where think-end is written before t, if it may be.
         calls: marks that begin a tool call, where the family's parser takes a call inside a thought for its end. The
             solution begins with the last token of such a mark, which is most often its only one.
     """
@@ -27,12 +42,14 @@ class Marks:
     answer: tuple[int, ...]
     end_of_text: tuple[int, ...]
     calls: tuple[tuple[int, ...], ...] = field(default=(), kw_only=True)
+    words: tuple[int, ...] = field(default=(), kw_only=True)
+    soft: Soft | None = field(default=None, kw_only=True)
 
     @classmethod
     def of(cls, other: Marks) -> Marks:
         """These alone, of what may know more."""
         marks = other.think_start, other.think_ends, other.close, other.answer, other.end_of_text
-        return cls(*marks, calls=other.calls)
+        return cls(*marks, calls=other.calls, words=other.words, soft=other.soft)
 
     @property
     def cut(self) -> int:
@@ -52,7 +69,7 @@ class Marks:
     @cached_property
     def max_forced(self) -> int:
         """Most tokens that `closing` writes."""
-        opening = max(0, len(self.think_start) - 1) + len(self.close)
+        opening = max(0, len(self.think_start) - 1) + len(self.words) + len(self.close)
         return max(opening, len(self.answer), *(len(end) - 1 for end in self.think_ends))
 
     def end(self, tokens: Sequence[int], read: int = 0, stop: int | None = None) -> int | None:
@@ -115,8 +132,25 @@ class Marks:
             return self.answer
         opened = len(thought)
         if opened < len(self.think_start) and tuple(thought) == self.think_start[:opened]:
-            return (*self.think_start[opened:], *self.close)
-        return self.close
+            return (*self.think_start[opened:], *self.words, *self.close)
+        return (*self.words, *self.close)
+
+    def soft_begin(self, thought: Sequence[int], think: int) -> int:
+        """The first place in the window of a soft closing, at which a thought of so many tokens may be closed: not in
+        its opening."""
+        begin = self.soft.begin(think) if self.soft else think
+        while begin < think and begin <= len(thought) and self.closing(thought[:begin])[:1] != self.close[:1]:
+            begin += 1
+        return begin
+
+    def soft_end(self, output: Sequence[int], think: int | None) -> int | None:
+        """The tokens of a thought before the think-end that stands in the window, which was written there; else the
+        budget of the thought."""
+        if self.soft is None or think is None:
+            return think
+        begin = self.soft_begin(output, think)
+        window = list(output[begin:think])
+        return begin + window.index(self.close[0]) if self.close[0] in window else think
 
     def is_closed(self, prompt: Sequence[int], continues: bool = False) -> bool:
         """Whether a response to the prompt begins with its solution: the last turn has an end without a beginning after

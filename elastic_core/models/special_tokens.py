@@ -32,6 +32,7 @@ class Markers(Marks):
         family: name of the family with these marks; "" of a model that has none.
         parser: vLLM's reasoning parser for them, if there is one.
         template: default settings of the chat template, by name.
+        efforts: settings of the chat template for each effort that it knows (`told`).
     """
 
     final_answer_before: tuple[int, ...]
@@ -41,6 +42,15 @@ class Markers(Marks):
     family: str = THINK
     parser: str | None = None
     template: tuple[tuple[str, bool | int | str], ...] = ()
+    efforts: tuple[tuple[str, tuple[tuple[str, bool | int | str], ...]], ...] = ()
+
+    def told(self, effort: str | None) -> dict[str, bool | int | str]:
+        """Settings of the chat template for an effort. A ValueError on one that it does not know."""
+        known = dict(self.efforts)
+        if effort is not None and effort not in known:
+            expected = f"expected one of {', '.join(known)}" if known else "its chat template reads none"
+            raise ValueError(f'marks of {self.family or "no family"}: no effort "{effort}"; {expected}')
+        return {} if effort is None else dict(known[effort])
 
 
 def resolve_markers(
@@ -67,6 +77,9 @@ def resolve_markers(
     name, found = (own[0], own[1].of(tokenizer.get_added_vocab())) if own else _thought(tokenizer)
     if found is None and thinks:
         raise ValueError(_unknown(tokenizer))
+    read = _template(tokenizer)
+    efforts = {} if found is None else found.efforts
+    efforts = {name: told for name, told in efforts.items() if all(key in read for key in told)}
     if found is not None and found.template:
         _set_template_defaults(tokenizer, found.template)
     ends = dict.fromkeys(i for i in (tokenizer.eos_token_id, *end_of_text) if i is not None)
@@ -88,6 +101,7 @@ def resolve_markers(
         family=name,
         parser=None if found is None else found.parser,
         template=() if found is None else tuple(found.template.items()),
+        efforts=tuple((name, tuple(told.items())) for name, told in efforts.items()),
     )
 
 
@@ -130,10 +144,10 @@ def render(tokenizer: Any, messages: Sequence[Any], **options: Any) -> Any:
         raise ChatTemplateFailed(f"{tokenizer.name_or_path}: its chat template cannot be used: {said}") from error
 
 
-def chat_prompt(tokenizer: Any, question: str) -> tuple[int, ...]:
-    """Prompt token ids of one user message through the chat template; raises as `render`."""
+def chat_prompt(tokenizer: Any, question: str, **told: Any) -> tuple[int, ...]:
+    """Prompt token ids of one user message through the chat template, which is `told` settings; raises as `render`."""
     messages = [{"role": "user", "content": question}]
-    return tuple(render(tokenizer, messages, add_generation_prompt=True, tokenize=True, return_dict=False))
+    return tuple(render(tokenizer, messages, add_generation_prompt=True, tokenize=True, return_dict=False, **told))
 
 
 def chat_text(tokenizer: Any, question: str) -> str:

@@ -27,16 +27,18 @@ from elastic_core.statistics.certificates import MARGIN, certificates, least_pro
 from elastic_core.statistics.cost import WORK, on_frontier, p95
 from elastic_core.statistics.estimates import mean_tokens, problem_table
 from elastic_core.statistics.frontier import Point
-from elastic_core.statistics.intervals import LEVEL, Estimate
-from elastic_core.statistics.responses import is_cut
+from elastic_core.statistics.intervals import LEVEL, Estimate, mean_share
+from elastic_core.statistics.responses import LEAK, is_cut, leaks
 from elastic_core.statistics.stopping import NotComparable, certifiable, read_thoughts, stopped_rows
 from elastic_core.statistics.which_budget import Reason, budget_advice, choose_budgets
 from elastic_core.strategies import FREE, SERVED
+from elastic_core.strategies.variants import BARE, is_variant, split_variant
 from elastic_core.trajectory import BUDGET, CELL
 
 COLUMNS = (
     "benchmark", "problem", "sample", "strategy", *BUDGET, "score", "answer", "prompt_tokens", "think_tokens",
     "solution_tokens", "forced_tokens", "think_finish", "solution_finish", "solution_logprob",
+    leaks().alias("leak"),
 )  # fmt: skip
 """What is read of a trajectory table."""
 _SHARES: dict[Effort, float] = {"minimal": 0, "low": 1 / 3, "medium": 2 / 3}
@@ -58,7 +60,7 @@ class Choice(NamedTuple):
     tokens at which some of these responses were cut, None where none was. `num_rules` stop rules were candidates too.
     `points` are the budgets with the solution budget of `high`. A certificate takes `least_problems` of a benchmark
     where nothing is lost; about `enough_problems` like those of the smallest would give one to a budget that saves
-    something, None where no number would."""
+    something, None where no number would. `num_leaky` budgets were no candidates, as their solutions go on thinking."""
 
     levels: dict[Effort, Level]
     num_budgets: int
@@ -70,6 +72,7 @@ class Choice(NamedTuple):
     points: tuple[Point, ...] = ()
     least_problems: int = 0
     enough_problems: int | None = None
+    num_leaky: int = 0
 
 
 def choose_levels(
@@ -79,6 +82,7 @@ def choose_levels(
     calibration: pl.DataFrame | None = None,
     with_rules: bool = True,
     guess: float = 0.0,
+    leak: float = LEAK,
 ) -> Choice:
     """The effort levels of one model.
 
@@ -90,10 +94,14 @@ def choose_levels(
         calibration: rows of another table of the model, by which `high` is chosen instead of these.
         with_rules: whether stop rules are candidates too.
         guess: accuracy of guessing, in [0, 1].
+        leak: the share of responses that may go on thinking in their solution, in [0, 1]. A budget that is shown to
+            have more, with a chance of `level` to be wrong, is no candidate.
 
     Raises:
         ValueError: on no rows, or a score that is missing or outside [0, 1].
+        Leaky: where every budget goes on thinking more often.
     """
+    rows, num_leaky = _without_leaks(rows, leak, level)
     rows = _with_rules(rows, with_rules)
     problems, sides = _problems(rows)
     held = problems
@@ -109,7 +117,7 @@ def choose_levels(
 
     crossed = _cross_fitted(problems, sides, chosen, of_half)
     # Accuracy of the first over the second of each two budgets.
-    budgets = [cell for cell in sides if cell[0] == SERVED]
+    budgets = [cell for cell in sides if _is_served(cell)]
     pairs, gains = list(combinations(dict.fromkeys([*budgets, *chosen.values()]), 2)), {}
     together = differences_together([(sides[first], sides[second]) for first, second in pairs])
     for (first, second), one in zip(pairs, together, strict=True):
@@ -119,20 +127,45 @@ def choose_levels(
     below = {upper: gains[chosen[upper], chosen[lower]] for lower, upper in pairwise(chosen)}
     levels = {effort: _level(sides[cell], rows, crossed[effort], below.get(effort)) for effort, cell in chosen.items()}
     loss = rule if isinstance(rule, Reason) else Gain(**{end: round(rule[name], 6) for end, name in _LOSS.items()})
-    of_high = [sides[cell] for cell in budgets if cell[2] == chosen["high"][2]]
+    strategy, _, solution = chosen["high"]
+    worded = strategy if _is_served(chosen["high"]) else SERVED
+    of_high = [sides[cell] for cell in budgets if (cell[0], cell[2]) == (worded, solution)]
     enough = advice.filter(pl.col("saved_low") > 0)["problems_needed"].min()
     return Choice(
         levels,
         len(budgets),
         num_frontier,
-        rows.filter(strategy=SERVED).n_unique(BUDGET) - len(budgets),
+        rows.filter(is_variant(SERVED)).n_unique(_CELL) - len(budgets),
         loss,
         held.filter(strategy=FREE)["cap"].max(),  # type: ignore[arg-type]
         len(sides) - len(budgets),
         tuple(sorted((_point(side, rows) for side in of_high), key=lambda each: each.think)),
         least_problems(held, margin, level),
         None if enough is None else int(enough),  # type: ignore[arg-type,call-overload]
+        num_leaky,
     )
+
+
+class Leaky(ValueError):
+    """Every budget goes on thinking in too many of its solutions."""
+
+
+def _without_leaks(rows: pl.DataFrame, most: float, level: float) -> tuple[pl.DataFrame, int]:
+    """Rows of budgets that are not shown to go on thinking in more than the share `most` of their responses, and the
+    number of the others."""
+    rows = rows if "leak" in rows.columns else rows.with_columns(leaks().alias("leak"))
+    limited = rows.filter(pl.col("strategy") != FREE)
+    cells = limited.partition_by(_CELL, as_dict=True)
+    tables = {cell: problem_table(part, ["leak"], ["benchmark"]) for cell, part in cells.items()}
+    lows = {cell: mean_share(table["leak"].to_numpy(), level, cells[cell].height)[0] for cell, table in tables.items()}
+    leaky = [cell for cell, low in lows.items() if low > most]
+    if leaky and len(leaky) == len(cells):
+        raise Leaky(
+            f"every budget goes on thinking in more than {100 * most:g} % of its solutions, the fewest in at least "
+            f"{100 * min(lows.values()):.1f} %"
+        )
+    left_out = pl.DataFrame(leaky, rows.select(_CELL).schema, orient="row")
+    return rows.join(left_out, on=_CELL, how="anti", nulls_equal=True), len(leaky)
 
 
 def _with_rules(rows: pl.DataFrame, with_rules: bool) -> pl.DataFrame:
@@ -161,6 +194,10 @@ def _of_rules(rows: pl.DataFrame) -> list[pl.DataFrame]:
 
 
 _READ = [*CELL, "problem", "sample", "score", "cut", "prompt_tokens", *WORK]
+
+
+def _is_served(cell: _Cell) -> bool:
+    return split_variant(cell[0])[0] == SERVED
 
 
 def _problems(rows: pl.DataFrame) -> tuple[pl.DataFrame, dict[_Cell, pl.DataFrame]]:
@@ -203,7 +240,7 @@ def _chosen(problems: pl.DataFrame, rule: dict[str, Any] | Reason) -> tuple[dict
     sides = problems.filter(pl.col("strategy") != FREE).partition_by(_CELL, as_dict=True)
     accuracy = {cell: mean_score(side).mean for cell, side in sides.items()}
     tokens = {cell: mean_tokens(side, "tokens").mean for cell, side in sides.items()}
-    served = [[*cell, accuracy[cell], tokens[cell]] for cell in sides if cell[0] == SERVED]
+    served = [[*cell, accuracy[cell], tokens[cell]] for cell in sides if _is_served(cell)]
     cells = pl.DataFrame(served, [*_CELL, "accuracy", "tokens"], orient="row").sort("tokens", *BUDGET)
     frontier = cells.filter(on_frontier("tokens", "accuracy")).select(_CELL).rows()
     high = frontier[-1] if isinstance(rule, Reason) else tuple(rule[name] for name in _CELL)
@@ -263,10 +300,13 @@ def _point(side: pl.DataFrame, rows: pl.DataFrame) -> Point:
 def _level(side: pl.DataFrame, rows: pl.DataFrame, accuracy: Estimate, gain: Gain | None) -> Level:
     strategy, think, solution = side.select(_CELL).row(0)
     assert solution is not None, "levels are chosen of limited budgets"
+    served, closing, effort = split_variant(strategy)
     return Level(
         think=think,
         solution=solution,
-        rule=None if strategy == SERVED else strategy,
+        rule=None if served == SERVED else strategy,
+        closing=None if closing == BARE else closing,
+        effort=effort,
         accuracy=round(accuracy.mean, 6),
         accuracy_low=round(accuracy.low, 6),
         accuracy_high=round(accuracy.high, 6),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any
 
-from elastic_core.engines.budgets.parameters import CLOSED, DROP_ONE, ROOM, SOLUTION, THINK
+from elastic_core.engines.budgets.parameters import CLOSED, DROP_ONE, ROOM, SOLUTION, THINK, closing_arguments
 from elastic_core.models.marks import Marks
 from elastic_core.models.special_tokens import Markers
 from elastic_core.serving.requests import UNLIMITED_BUDGET, Plan
@@ -103,7 +103,7 @@ class Count:
 
     def told(self, index: int = 0) -> dict[str, Any]:
         """Fields of a response about one choice."""
-        tally = self.tallies.get(index) or Tally(self._plan.budget, self._marks, None)
+        tally = self.tallies.get(index) or Tally(self._plan.budget, self._kept_marks, None)
         return {
             "budget": str(tally.budget),
             "level": self._plan.level,
@@ -115,6 +115,11 @@ class Count:
             **tally.load,
             **tally.rule,
         }
+
+    @property
+    def _kept_marks(self) -> Marks:
+        """Those that close the thought of this request."""
+        return self._marks if self._plan.marks is None else Marks.of(self._plan.marks)
 
     @property
     def _plan(self) -> Plan:
@@ -184,10 +189,11 @@ class Count:
         solution = None if part.ends_here else budget.solution
         limits = {key: limit for key, limit in ((THINK, budget.think), (SOLUTION, solution)) if limit is not None}
         limited.extra_args = {**(limited.extra_args or {}), **limits, ROOM: part.plan.room, CLOSED: part.closed}
+        limited.extra_args |= closing_arguments(self._kept_marks)
         # Every id that ends a response; a checkpoint's may not be among those that vLLM knows.
         limited.update_from_generation_config({"eos_token_id": list(self._marks.end_of_text)})
         if budget.total is not None:
-            most = budget.total + self._marks.max_forced + 1  # With the end-of-text of a cut.
+            most = budget.total + self._kept_marks.max_forced + 1  # With the end-of-text of a cut.
             limited.max_tokens = min(most, limited.max_tokens or most)
         interval = getattr(limited, "stream_interval", None) or 1
         if limited.output_kind.name == "FINAL_ONLY" and (part.ends_here or budget.total is None):
@@ -270,7 +276,7 @@ class Count:
             raise _refusal("no text can follow the grammar, or it cannot be compiled; give another one")
         if (tally := self.tallies.get(index)) is None:
             start = 0 if self._marks.is_closed(output.prompt_token_ids or (), part.plan.continues) else None
-            tally = Tally(part.plan.budget, self._marks, start, grammar=part.ends_here, load=part.load)
+            tally = Tally(part.plan.budget, self._kept_marks, start, grammar=part.ends_here, load=part.load)
             self.tallies[index] = tally
         tokens = completion.token_ids  # Each output has the tokens since the one before.
         kept = tally.add(tokens)

@@ -17,6 +17,7 @@ from elastic_core.budget import Budget
 from elastic_core.errors import UserError
 from elastic_core.statistics.frontier import Point
 from elastic_core.stop_rule import StopRule
+from elastic_core.strategies.variants import Closing
 from elastic_core.system.files import write_text
 from elastic_core.system.fingerprint import model_fingerprint
 
@@ -54,6 +55,10 @@ class Level(_Document):
     """Most tokens of the solution."""
     rule: str | None = None
     """The stop rule that ends the thought (`elastic_core.stop_rule`), if there is one."""
+    closing: str | None = None
+    """How a cut is worded (`elastic_core.strategies.variants`); None for think-end alone."""
+    effort: str | None = None
+    """The effort that the model's chat template was told, by its family's name; None for the template's default."""
     template: TemplateSettings | None = None
     """What the chat template was told when it was measured, such as an effort in its words; None for its default."""
     accuracy: float = Field(ge=0, le=1)
@@ -80,7 +85,8 @@ class Level(_Document):
     @property
     def shown(self) -> str:
         """The level in words."""
-        return f"{self.rule}, {self.budget}" if self.rule else str(self.budget)
+        words = (self.rule, self.closing and f"closing {self.closing}", self.effort and f"effort {self.effort}")
+        return ", ".join([*filter(None, words), str(self.budget)])
 
     @field_validator("rule")
     @classmethod
@@ -88,6 +94,13 @@ class Level(_Document):
         if rule is not None:
             StopRule.parse(rule)
         return rule
+
+    @field_validator("closing")
+    @classmethod
+    def _closing(cls, closing: str | None) -> str | None:
+        if closing is not None:
+            Closing.parse(closing)
+        return closing
 
     @model_validator(mode="after")
     def _within(self) -> Level:
@@ -157,7 +170,12 @@ class Levels(_Document):
         """The parts of a server's configuration."""
         rules = {effort: level.rule for effort, level in self.levels.items() if level.rule}
         template = {effort: level.template for effort, level in self.levels.items() if level.template}
-        return {"levels": self.budgets, "rules": rules, "reads": self.reads, "template": template}
+        given = ("closing", "effort")
+        worded, efforts = (
+            {name: v for name, each in self.levels.items() if (v := getattr(each, key))} for key in given
+        )
+        told = {"closings": worded, "efforts": efforts}
+        return {"levels": self.budgets, "rules": rules, "reads": self.reads, "template": template, **told}
 
     def budget(self, effort: str) -> Budget:
         """The budget of a level; raises UserError on an unknown level."""

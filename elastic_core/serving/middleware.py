@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,9 +30,10 @@ from elastic_core.serving.dialects import EFFORT
 from elastic_core.serving.levels import levels_beside
 from elastic_core.serving.replies import Reply
 from elastic_core.serving.requests import VARIABLE, Kind, Plan, Refused, ServeConfiguration, parse, plan
+from elastic_core.strategies.variants import Closing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -71,6 +73,7 @@ class _Served(NamedTuple):
     config: ServeConfiguration
     markers: Markers
     tokenizer: Any
+    worded: Mapping[str, Markers]
 
     @property
     def effort(self) -> str | None:
@@ -91,12 +94,21 @@ class _Served(NamedTuple):
         else:
             found = levels_beside(Path(model.model))
             config = ServeConfiguration(**found.offered) if found else ServeConfiguration()
+        told = dict(config.template)
+        try:
+            told |= {level: {**told.get(level, {}), **markers.told(each)} for level, each in config.efforts.items()}
+            worded: dict[str, Markers] = {
+                level: Closing.parse(each).of(tokenizer, markers) for level, each in config.closings.items()
+            }
+        except ValueError as error:
+            raise UserError(f"the levels of {model.model}: {error}") from None
+        config = replace(config, template=told)
         for level, settings in config.template.items():
             try:
                 render(tokenizer, [{"role": "user", "content": ""}], tokenize=False, **settings)
             except UserError as error:
                 raise UserError(f"the level {level} tells the chat template {dict(settings)}: {error}") from None
-        return cls(config, markers, tokenizer)
+        return cls(config, markers, tokenizer, worded)
 
 
 class Budgets:
@@ -172,7 +184,7 @@ class Budgets:
             except ClientDisconnect:
                 return {"type": "http.disconnect"}
             try:
-                found = plan(kind, parse(body), served.config, served.markers, fixed, served.effort)
+                found = plan(kind, parse(body), served.config, served.markers, fixed, served.effort, served.worded)
                 edited = found.dump()
             except Refused as error:
                 raise HTTPException(400, str(error)) from None
@@ -180,7 +192,9 @@ class Budgets:
             if self._admission is not None:
                 place, count.over = self._admission.arrive()
                 if found.may_be_lowered:
-                    count.plan = found = found.with_thought(self._admission.most_thought(), served.markers)
+                    count.plan = found = found.with_thought(
+                        self._admission.most_thought(), found.marks or served.markers
+                    )
                     edited = found.dump()
                 if not await _is_served(place, receive):
                     return {"type": "http.disconnect"}

@@ -10,7 +10,7 @@ import orjson
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter
 from pydantic.dataclasses import dataclass as validated
 
-from elastic_core.budget import UNLIMITED, Budget
+from elastic_core.budget import Budget
 from elastic_core.engines.budgets.parameters import DROP_ONE, KEY, SOLUTION, THINK, read_budget
 from elastic_core.errors import kind_of
 from elastic_core.models.marks import Marks
@@ -51,14 +51,17 @@ class ServeConfiguration:
     `levels` by their names, empty where none was measured. A level that is missing is the `nearest` one, the `default`
     budget if there is one, or the request is refused. `reasoning_content` is whether a message has its thought by that
     older name too. `rules` are the stop rules of levels that have one, and `reads` the kind of answer in their probes
-    (`elastic_core.rewards`). `template` are settings of a level's chat template. `goal` is kept under load by giving
-    less thought than requested."""
+    (`elastic_core.rewards`). `closings` say how a level's cuts are worded, `efforts` what its chat template is told, by
+    the family's name, and `template` further settings of it. `goal` is kept under load by giving less thought than
+    requested."""
 
     default: _Text | None = None
     levels: Mapping[Effort, _Text] = Field(default_factory=dict)
     unmeasured: Unmeasured = "nearest"
     reasoning_content: bool = False
     rules: Mapping[Effort, str] = Field(default_factory=dict)
+    closings: Mapping[Effort, str] = Field(default_factory=dict)
+    efforts: Mapping[Effort, str] = Field(default_factory=dict)
     reads: str = "math"
     template: Mapping[Effort, TemplateSettings] = Field(default_factory=dict)
     goal: Goal | None = None
@@ -80,7 +83,7 @@ class Plan:
     "default" or "none". `room` is how many tokens the engine must have after the prompt; `counted` is whether the
     tokens of each choice are; `rule` ends the thought, if there is one. `asked` is the budget before the load lowered
     it, which it does where `may_be_lowered`; `fixed` is whether the client forbids it. `continues` is whether the
-    response goes on with an answer that the client began."""
+    response goes on with an answer that the client began. `marks` close the thought, where they are not the model's."""
 
     kind: Kind
     body: dict[str, Any]
@@ -93,6 +96,7 @@ class Plan:
     fixed: bool = False
     may_be_lowered: bool = False
     continues: bool = False
+    marks: Marks | None = None
 
     def with_thought(self, most: int | None, marks: Marks) -> Plan:
         """The plan with a thought of at most `most` tokens; None leaves it as it is."""
@@ -135,18 +139,22 @@ def plan(
     marks: Marks,
     fixed: bool = False,
     effort: str | None = None,
+    worded: Mapping[str, Marks] | None = None,
 ) -> Plan:
     """Read a request's budget; vLLM checks the other fields. `fixed` is whether a header says that the budget is not to
-    be lowered; the body may say it too. `effort` is as of `_tell`. Raises Refused when the budget cannot be kept."""
+    be lowered; the body may say it too. `effort` is as of `_tell`; `worded` are marks by level. Raises Refused when the
+    budget cannot be kept."""
     body = _read(body)
     fixed = _is_fixed(body) or fixed
     budget, level, hides = _budget(body, config)
+    own = (worded or {}).get(level)
+    marks = own or marks
     _tell(kind, body, next((each for name, each in config.template.items() if name == level), {}), effort)
     if hides is not None and kind in ("chat", "responses"):  # The others show it: they have no such field.
         body["include_reasoning"] = not hides
     if body.get("background"):
         raise Refused("background is true, and the response of another request has no counts; expected false")
-    found = Plan(kind, body, budget, level, fixed=fixed, continues=_continues(kind, body))
+    found = Plan(kind, body, budget, level, fixed=fixed, continues=_continues(kind, body), marks=own)
     if found.continues and kind == "chat":
         body.setdefault("add_generation_prompt", False)  # vLLM's default contradicts it.
     if found.continues:  # vLLM would take the answer, which has no marks, for a thought, and hide it.
@@ -244,7 +252,7 @@ def _budget(body: dict[str, Any], config: ServeConfiguration) -> tuple[Budget, s
         why = f"which was not measured of this model; expected {', '.join(config.levels)}"
         raise Refused(f"{field} is {effort!r}, {why if config.levels else _NO_LEVEL}")
     if is_open and effort is None and native is not None and config.levels:
-        level, cap = (_level(native, config), None) if native in EFFORTS else (None, UNLIMITED)
+        level = next((name for name in config.levels if name == native), None)  # Else the default budget caps it.
     base = config.default or UNLIMITED_BUDGET if level is None else config.levels[level]
     think = own.think if THINK in given else base.think if cap is None else None if isinstance(cap, str) else cap
     solution = own.solution if SOLUTION in given else base.solution

@@ -47,8 +47,10 @@ class Tally:
         while kept < len(tokens):
             token, due = None, self._due
             if due == len(self._written):
-                token, wait = progress.update(self._written)
+                token, wait, near = progress.update(self._written)
                 due = None if wait is None else due + wait
+                if near and token != tokens[kept]:  # It was not probable enough.
+                    token = None
             if token is None:
                 end = len(tokens) if due is None else kept + due - len(self._written)
             elif progress.solution_start is not None:

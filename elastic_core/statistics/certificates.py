@@ -30,11 +30,12 @@ from elastic_core.statistics.estimates import paired_scores, seed_keys, unit_los
 from elastic_core.statistics.intervals import LEVEL, t_upper
 from elastic_core.stop_rule import ADAPTIVE, StopRule
 from elastic_core.strategies import FREE, SERVED
+from elastic_core.strategies.variants import is_variant
 from elastic_core.trajectory import BUDGET, CELL
 
 MARGIN = 0.02  # How far below unconstrained accuracy a budget may be by default: two points.
 MARGINS = (0.01, 0.02, 0.05, 0.1)  # Of `cheapest_within`, in [0, 1].
-SERVABLE = pl.col("strategy").eq(SERVED) | pl.col("strategy").str.starts_with(ADAPTIVE)
+SERVABLE = is_variant(SERVED) | pl.col("strategy").str.starts_with(ADAPTIVE)
 """Budgets and stop rules that a server keeps."""
 _PLACE = ["model", "benchmark"]
 WIDEST = 0.99  # Margin that a test is for: at 1 nothing is promised.

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
+from itertools import chain
 
 import polars as pl
 
@@ -32,12 +33,16 @@ from elastic_core.statistics.estimates import (
     estimates_table,
     forced_close,
     in_every_seed,
+    mean_tokens,
     problem_table,
     seed_keys,
 )
 from elastic_core.strategies import FREE
 from elastic_core.trajectory import CELL, SCHEMA, SolutionFinish, ThinkFinish
 
+LEAK = 0.05
+"""The share of responses that go on thinking in their solution, from which on a verdict says so and no level is
+offered."""
 SUFFICIENT = 0.5  # The mean score from which on a budget suffices for a problem: half of its samples right.
 
 _RUNG = (*LADDER, "think_budget")
@@ -57,11 +62,11 @@ class ResponseKind(StrEnum):
 
 
 _MARKERS = r"</?think>"
+# A think-end by the model, after some text: it took that for a thought.
+_MARKED = r"<think>|[^\s>]\s*</think>"
 _THINKS = "|".join(
     (
-        "<think>",
-        # A think-end by the model, after some text: it took that for a thought.
-        r"[^\s>]\s*</think>",
+        _MARKED,
         # At the beginning of a sentence.
         r"(?i:(?:^|[.!?\n])\s*(?:(?:but|oh|so|no|okay|ok),? )?(?:"
         r"wait(?:[,.!:…—-]| (?:no|a|but|maybe|that|is|if|i)\b)"
@@ -73,20 +78,58 @@ _THINKS = "|".join(
 )
 
 
+_WRITTEN = pl.col("solution").fill_null("").str.strip_prefix(FINAL_ANSWER_AFTER)
+
+
 def response_kind() -> pl.Expr:
     """The `ResponseKind` of a row of the trajectory table. Reads no text but that of the solution."""
-    written = pl.col("solution").fill_null("").str.strip_prefix(FINAL_ANSWER_AFTER)
     return (
         pl.when(pl.col("think_finish") == ThinkFinish.LENGTH)
         .then(pl.lit(ResponseKind.CUT_THOUGHT))
-        .when(forced_close() & written.str.contains(_THINKS))
+        .when(leaks())
         .then(pl.lit(ResponseKind.WENT_ON))
         .when(pl.col("solution_finish") == SolutionFinish.LENGTH)
         .then(pl.lit(ResponseKind.CUT_SOLUTION))
-        .when(written.str.replace_all(_MARKERS, "").str.strip_chars() == "")
+        .when(_WRITTEN.str.replace_all(_MARKERS, "").str.strip_chars() == "")
         .then(pl.lit(ResponseKind.EMPTY))
         .otherwise(pl.lit(ResponseKind.ANSWERED))
     )
+
+
+def leaks(marked: bool = False) -> pl.Expr:
+    """Whether a row's solution goes on thinking after a think-end that we wrote: it has a think marker, which is
+    certain, or words with which thoughts begin or doubt, which is an estimate; `marked`: the former alone."""
+    return forced_close() & _WRITTEN.str.contains(_MARKED if marked else _THINKS)
+
+
+def leaked(rows: pl.DataFrame) -> pl.DataFrame:
+    """What a forced think-end does to solutions, per cell that has one, from rows with `leak`, `marked` and `kind`.
+
+    Columns: CELL, num_problems, num_trajectories; leak, marked (`leaks`) and empty, shares of all responses of the
+    cell; after_forced, tokens of its solutions after forced think-ends, and after_own, of those after ends that the
+    model wrote, of any strategy and budget, on the same problems (null where there is none); and 95 % intervals.
+    """
+    ends, forced = pl.col("think_finish"), forced_close()
+    own = rows.filter(ends == ThinkFinish.CLOSED)
+    rows = rows.with_columns(empty=pl.col("kind") == ResponseKind.EMPTY)
+    found = []
+    for key, cell in rows.filter(forced.any().over(CELL)).partition_by(CELL, as_dict=True).items():
+        table = problem_table(cell, ["leak", "marked", "empty"])
+        shares = [mean_score(table, name) for name in ("leak", "marked", "empty")]
+        place = dict(zip(CELL, key, strict=True))
+        theirs = own.filter(model=place["model"], benchmark=place["benchmark"])
+        ours = in_every_seed(cell.filter(forced))
+        sides = ours, in_every_seed(theirs.join(ours.select("problem"), on="problem", how="semi"))
+        lengths = [mean_tokens(problem_table(side, [_SOLVED]), _SOLVED) if side.height else None for side in sides]
+        values = [each[:3] if each else (None,) * 3 for each in (*shares, *lengths)]
+        found.append((*key, *chain.from_iterable(values), shares[0].num_problems, shares[0].num_trajectories))
+    columns = [f"{name}{end}" for name in LEAKED for end in ("", "_low", "_high")]
+    return estimates_table(found, {name: rows.schema[name] for name in CELL}, columns)
+
+
+LEAKED = ("leak", "marked", "empty", "after_forced", "after_own")
+"""What is told of the solutions of a cell after forced think-ends."""
+_SOLVED = "solution_tokens"
 
 
 def is_cut() -> pl.Expr:

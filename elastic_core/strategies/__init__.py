@@ -9,6 +9,7 @@ from elastic_core.stop_rule import ADAPTIVE, StopRule
 from elastic_core.strategies import budget_forcing, chat, reasonflux_zero, separate, single_pass
 from elastic_core.strategies.adaptive import adaptive
 from elastic_core.strategies.base import Completion, Decode, Finish, Generate, Purpose, Sampling, Strategy, StrategyRun
+from elastic_core.strategies.variants import split_variant, variant
 from elastic_core.system.imported import imported, is_declared
 
 
@@ -17,6 +18,12 @@ class _Strategies(dict[str, Strategy]):
     `imported`, but where a table alone names it: its rows are read, and only running it is an error."""
 
     def __missing__(self, name: str) -> Strategy:
+        base, closing, effort = split_variant(name)
+        if base != name and base in self:
+            try:
+                return variant(self[base], name, closing, effort)
+            except ValueError as error:
+                raise UserError(str(error)) from None
         if ":" in name and not is_declared(name):
             return Strategy(lambda *_: imported(name), roles=("thinker", "solver"))
         if ":" in name:

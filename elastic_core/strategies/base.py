@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 
 from elastic_core.budget import Budget
+from elastic_core.models.marks import Marks
 from elastic_core.models.special_tokens import Markers
 from elastic_core.trajectory import Probe, SolutionFinish, ThinkFinish, Trajectory
 
@@ -40,6 +41,8 @@ class Generate:
     budget: Budget | None = None  # for the engine to keep, from the prefix on (`separate_native`)
     aside: bool = False  # the strategy may go on from an earlier prefix, as after a probe
     meanwhile: Generate | None = None  # the request that follows then, for a driver that samples both concurrently
+    marks: Marks | None = None  # by which the engine keeps the budget, where they are not the model's
+    near: int = 0  # see `closed_early`
 
 
 class Finish(StrEnum):
@@ -94,6 +97,8 @@ class Strategy:
             the solver's tokens, and not the tokens that were drawn.
         max_forced_tokens: most tokens that it writes itself; they need room in the context in addition to the budget.
         reads: of a strategy that decides by answers its coroutine, from what reads them.
+        closing: makes a model's markers those of a cut that is worded otherwise, from its tokenizer and markers.
+        effort: that the chat template is told, by the family's name for it.
         purpose: its part in reports and servers, if any; no two strategies have the same.
         rules: conditions on the counts of its rows, checked before a row is stored, and when a report reads the table.
     """
@@ -108,12 +113,18 @@ class Strategy:
     translates: bool = False
     max_forced_tokens: Callable[[Markers], int] = lambda markers: 0
     reads: Callable[[AnswerOf], Decode] | None = None
+    closing: Callable[[Any, Markers], Markers] | None = field(default=None, compare=False)
+    effort: str | None = None
     purpose: Purpose | None = None
     rules: Rules = field(default_factory=dict, compare=False)  # Expressions have no truth value, nor a hash.
 
     def reading(self, answer_of: AnswerOf) -> Strategy:
         """Itself, with a coroutine that can read answers where it has to."""
         return self if self.reads is None else replace(self, decode=self.reads(answer_of))
+
+    def markers(self, tokenizer: Any, markers: Markers) -> Markers:
+        """The markers that its coroutine takes, of a model's."""
+        return markers if self.closing is None else self.closing(tokenizer, markers)
 
     def prompt(self, question: str, budget: Budget) -> str:
         """The user's message."""
@@ -251,6 +262,35 @@ def think_on(
             break
         left = None if left is None else left - len(thought.tokens)
     return None
+
+
+def closed_early(
+    draft: Draft, finish: ThinkFinish, limit: int | None, markers: Markers, sampling: Sampling
+) -> Generator[Generate, Completion, ThinkFinish]:
+    """Cut a thought that has ended under `limit` at the first place of the window of a soft closing where think-end is
+    among the most probable tokens; how it ended then.
+
+    The engine is asked for such a place in the thought that there is (`Generate.near`): the completion is, of the last
+    `max_tokens` tokens of the prefix, those before the first one in whose place `stop[0]` is among the `near` most
+    probable tokens; finish STOP there, LENGTH without one. What the model draws after that place depends on nothing
+    before it that the cut does not keep, so the thought is distributed as if it had been closed while it was drawn.
+    """
+    if markers.soft is None or not limit:
+        return finish
+    # In the place of an end-of-text think-end may have been written too.
+    ended = (draft.dropped[-1][1],) if finish is ThinkFinish.END_OF_TEXT else ()
+    begin = markers.soft_begin(draft.tokens, limit)
+    most = len(draft.tokens) + len(ended) - begin
+    if most <= 0:
+        return finish
+    prefix, near = draft.prefix + ended, markers.soft.most
+    kept = yield Generate(prefix, most, markers.close[:1], sampling, "thinker", aside=True, near=near)
+    if kept.finish is not Finish.STOP:
+        return finish
+    end = begin + len(kept.tokens)
+    del draft.tokens[end:], draft.forced[end:], draft.logprobs[end:]
+    draft.dropped = [(at, token) for at, token in draft.dropped if at < end]
+    return ThinkFinish.FORCED
 
 
 def solve(

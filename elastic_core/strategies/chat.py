@@ -7,11 +7,13 @@ The coroutines are those of `elastic_core.strategies.base`, with other requests 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from elastic_core.budget import Budget
 from elastic_core.strategies.base import Finish, Sampling, Strategy
 from elastic_core.strategies.single_pass import UNCONSTRAINED, VANILLA
+from elastic_core.strategies.variants import BARE, split_variant
 from elastic_core.trajectory import SolutionFinish, ThinkFinish
 
 EFFORT = "effort"  # All levels together, in a sweep's settings.
@@ -84,9 +86,25 @@ EFFORTS = {
     for level in ("minimal", "low", "medium", "high")
 }
 """By name; they run in `CHAT_STRATEGIES` only: the settings refuse them for other models."""
-CHAT_STRATEGIES: Mapping[str, Strategy] = {
-    "vanilla": _in_text(VANILLA),
-    "unconstrained": _in_text(UNCONSTRAINED),
-    **EFFORTS,
-}
+_COMMON = {"vanilla": VANILLA, "unconstrained": UNCONSTRAINED}
+
+
+class _ChatStrategies(dict[str, Strategy]):
+    """Those that have a name, and the common ones with an effort."""
+
+    def __missing__(self, name: str) -> Strategy:
+        base, closing, effort = split_variant(name)
+        if base == name or base not in _COMMON or closing != BARE:
+            raise KeyError(name)
+        return _in_text(_COMMON[base], effort)
+
+    def __contains__(self, name: object) -> bool:
+        with suppress(KeyError):
+            return isinstance(name, str) and bool(self[name])
+        return False
+
+
+CHAT_STRATEGIES: Mapping[str, Strategy] = _ChatStrategies(
+    {**{name: _in_text(like) for name, like in _COMMON.items()}, **EFFORTS}
+)
 """By name. A table knows strategies by their names, whether a chat API or a local engine ran them."""

@@ -4,6 +4,7 @@ from collections.abc import Generator
 from dataclasses import replace
 
 from elastic_core.budget import Budget
+from elastic_core.models.marks import Marks
 from elastic_core.models.special_tokens import Markers
 from elastic_core.strategies.base import (
     CLOSES_ALL,
@@ -14,6 +15,7 @@ from elastic_core.strategies.base import (
     Sampling,
     Strategy,
     StrategyRun,
+    closed_early,
     solve,
     think,
 )
@@ -24,6 +26,7 @@ def separate(prompt_ids: tuple[int, ...], budget: Budget, markers: Markers, samp
     """When think-end has not come by t it is appended, and nothing else; unused thinking is not transferred."""
     draft = Draft(prompt_ids, sampling.logprobs)
     thinking = yield from think(draft, budget.think, markers, sampling)
+    thinking = yield from closed_early(draft, thinking, budget.think, markers, sampling)
     return (yield from answer(draft, thinking, budget, markers, sampling))
 
 
@@ -59,8 +62,12 @@ def separate_native(prompt_ids: tuple[int, ...], budget: Budget, markers: Marker
     ends it: a second request samples the solution. BudgetExceeded when the engine kept no budget.
     """
     most = None if budget.total is None else budget.total + markers.max_forced
-    response = yield Generate(prompt_ids, most, markers.end_of_text, sampling, budget=budget)
-    rollout, given, taken = separate(prompt_ids, budget, markers, sampling), response.tokens, 0
+    worded = Marks.of(markers) if markers.words or markers.soft else None
+    response = yield Generate(prompt_ids, most, markers.end_of_text, sampling, budget=budget, marks=worded)
+    given, taken = response.tokens, 0
+    # What stands in the window of a soft closing was written there: its tokens do not tell.
+    budget, markers = Budget(markers.soft_end(given, budget.think), budget.solution), replace(markers, soft=None)
+    rollout = separate(prompt_ids, budget, markers, sampling)
     request = next(rollout)
     while True:
         before = request.prefix[len(prompt_ids) :]

@@ -166,8 +166,9 @@ class _Run:
             strategy = self.strategy(cell)
             if strategy.reads is not None:
                 strategy = strategy.reading(answer_reader(self.rows.tokenizer, self.rows.markers, unit.problem.grader))
+            markers = strategy.markers(self.rows.tokenizer, self.rows.markers)
             for _ in range(ATTEMPTS):
-                rollout = strategy.decode(prompt, cell.budget, self.rows.markers, self.sampling)
+                rollout = strategy.decode(prompt, cell.budget, markers, self.sampling)
                 try:
                     return await drive(rollout, mine, unit.seed)
                 except RequestFailed as error:
@@ -304,7 +305,7 @@ class _SlotEngine:
         try:
             async with slot.on.requests:
                 completion = await self.engine.generate(request, seed)
-            if self.counts is not None:
+            if self.counts is not None and not request.near:
                 self.counts.generated += len(completion.tokens)
             return completion
         finally:

@@ -21,6 +21,7 @@ from elastic_core.statistics.estimates import without_seed
 from elastic_core.stop_rule import ADAPTIVE, StopRule
 from elastic_core.strategies import STRATEGIES
 from elastic_core.strategies.chat import EFFORTS
+from elastic_core.strategies.variants import split_variant
 
 if TYPE_CHECKING:
     from elastic_core.data.problems import Problem
@@ -104,7 +105,7 @@ def build_cells(
         for model in models
         for benchmark in benchmarks
         for strategy in _possible(model, chosen.get(model, chosen.get(without_seed(model)[0], strategies)))
-        for budget in ([UNLIMITED_BUDGET] if strategy in _WITHOUT_BUDGET else budgets)
+        for budget in ([UNLIMITED_BUDGET] if split_variant(strategy)[0] in _WITHOUT_BUDGET else budgets)
     ]
     for cell in cells:
         if expected := STRATEGIES[cell.strategy].expected_budget(cell.budget):

@@ -34,17 +34,26 @@ class Questions:
 class Prompts:
     """Prompts of a model, each encoded once."""
 
-    def __init__(self, tokenizer: Any, strategies: Mapping[str, Strategy] = STRATEGIES) -> None:
+    def __init__(
+        self, tokenizer: Any, strategies: Mapping[str, Strategy] = STRATEGIES, markers: Markers | None = None
+    ) -> None:
         self.strategies = strategies
+        self._own = markers
         # A copy, because the writer's thread decodes with the tokenizer at the same time.
         self._tokenizer = copy.deepcopy(tokenizer)
-        self._known: dict[str, tuple[int, ...]] = {}
+        self._known: dict[tuple[str, str | None], tuple[int, ...]] = {}
+
+    def markers(self, strategy: Strategy, markers: Markers) -> Markers:
+        """See `Strategy.markers`."""
+        return strategy.markers(self._tokenizer, markers)
 
     def ids(self, problem: Problem, strategy: str, budget: Budget) -> tuple[int, ...]:
-        text = self.strategies[strategy].prompt(problem.question, budget)
-        if text not in self._known:
-            self._known[text] = chat_prompt(self._tokenizer, text)
-        return self._known[text]
+        found = self.strategies[strategy]
+        key = found.prompt(problem.question, budget), found.effort
+        if key not in self._known:
+            told = self._own.told(found.effort) if self._own else {}
+            self._known[key] = chat_prompt(self._tokenizer, key[0], **told)
+        return self._known[key]
 
 
 @dataclass(frozen=True)
@@ -121,7 +130,7 @@ def sweep_models(
             )
         navigator, (tokenizer, markers) = (loaded[0], loaded[1]) if translates else (None, loaded[0])
         guided = {REASONFLUX_ZERO: templates.strategy(tokenizer, markers, navigator)} if templates else {}
-        prompts = Prompts(tokenizer, ChainMap(guided, STRATEGIES))
+        prompts = Prompts(tokenizer, ChainMap(guided, STRATEGIES), markers)
         context = contexts[-1] if translates else min(contexts)
         limit = request.get("max_response_tokens")
         _check_context(cells, problems, prompts, markers, context, limit)
@@ -145,7 +154,8 @@ def _check_context(
 ) -> None:
     for cell in cells:
         longest = max(len(prompts.ids(problem, cell.strategy, cell.budget)) for problem in problems[cell.benchmark])
-        forced = prompts.strategies[cell.strategy].max_forced_tokens(markers)
+        strategy = prompts.strategies[cell.strategy]
+        forced = strategy.max_forced_tokens(prompts.markers(strategy, markers))
         taken, limit = cell.budget.limited, ""
         if cell.budget.total is None and max_response_tokens is not None:
             taken = max_response_tokens + (cell.budget.think or 0) + (cell.budget.solution or 0)

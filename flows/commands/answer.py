@@ -226,8 +226,10 @@ class Attempt:
             strategy = await loaded.strategy(self.strategy, models)
             if expected := strategy.expected_budget(self.budget):
                 raise UserError(f"{self.strategy} cannot run under {self.budget}; expected {expected}")
-            prompt = chat_prompt(loaded.tokenizer, strategy.prompt(problem.question, self.budget))
-            num_prompt = len(prompt) + strategy.max_forced_tokens(loaded.markers)
+            told = loaded.markers.told(strategy.effort)
+            prompt = chat_prompt(loaded.tokenizer, strategy.prompt(problem.question, self.budget), **told)
+            markers = strategy.markers(loaded.tokenizer, loaded.markers)
+            num_prompt = len(prompt) + strategy.max_forced_tokens(markers)
             if num_prompt + self.budget.limited > loaded.engine.max_model_len:
                 raise UserError(
                     f"{num_prompt:,} tokens of the prompt and a budget of {self.budget} do not fit the model's context "
@@ -238,11 +240,11 @@ class Attempt:
             self.follower, self.state = Follower(thought, prompt, marks), "running"
             sampling = Sampling(settings.temperature, settings.top_p)
             strategy = strategy.reading(answer_reader(loaded.tokenizer, loaded.markers, problem.grader))
-            rollout = strategy.decode(prompt, self.budget, loaded.markers, sampling)
+            rollout = strategy.decode(prompt, self.budget, markers, sampling)
             seed = sample_seed(settings.seed, problem.benchmark, problem.id, sample)
             self.trajectory = await drive(rollout, {"policy": self.follower}, seed)
             self.state = "done"
-        except (UserError, RequestFailed) as error:
+        except (UserError, RequestFailed, ValueError) as error:
             self.state, self.sentence = "failed", str(error)
             return
         if problem.truth:

@@ -23,7 +23,8 @@ from elastic_core.errors import UserError
 from elastic_core.models.special_tokens import Markers
 from elastic_core.stop_rule import Stop
 from elastic_core.strategies import STRATEGIES
-from elastic_core.sweep.grid import UNLIMITED_BUDGET, split_model
+from elastic_core.strategies.variants import BARE, variant_name
+from elastic_core.sweep.grid import UNLIMITED_BUDGET, known_strategies, split_model
 from elastic_core.system.processes import end_family
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 from flows.commands.answer import TYPED, Attempt, Loaded, Thought, followed, load, lost
@@ -82,6 +83,8 @@ class Piece(NamedTuple):
 @click.option(
     "--strategy", type=StrategyType(), default="separate", help="How the budget is spent: docs/strategies.md."
 )
+@click.option("--closing", default=BARE, help="How a cut is worded: soft, answer-now, or a sentence: docs/closings.md.")
+@click.option("--effort", help="An effort that the model's chat template knows, such as low.")
 @budget_option('Thinking + solution tokens, like "512+256" or "1k+1k". Without it what the preset trains under.')
 @click.option("--sample", type=click.IntRange(0, 2**31 - 1), default=0, help="Another number draws another one.")
 def ask(
@@ -89,6 +92,8 @@ def ask(
     preset: str,
     overrides: dict[str, Any],
     strategy: str,
+    closing: str,
+    effort: str | None,
     budget: Budget | None,
     sample: int,
     **named: Any,
@@ -102,6 +107,7 @@ def ask(
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if not question.strip():
         raise UserError("there is no question; write one in quotes")
+    strategy = known_strategies([variant_name(strategy, closing, effort)])[0]
     models, name = choose_model(preset, overrides, **named, pairs=True)
     for number in (signal.SIGINT, signal.SIGTERM):  # A KeyboardInterrupt may be swallowed while modules are imported.
         signal.signal(number, lambda *_: end_family())

@@ -13,6 +13,7 @@ from rich.table import Table
 from elastic_core.errors import UserError, nearest
 from elastic_core.serving.choice import Choice
 from elastic_core.serving.levels import EFFORTS, Gain, Levels
+from elastic_core.statistics.responses import LEAK
 from elastic_core.statistics.which_budget import Reason
 from elastic_core.strategies import FREE, SERVED
 from elastic_core.sweep.table import SweepTable
@@ -43,6 +44,13 @@ from tasks.records.tables import open_table, sound_rows
     help="Of the certificate.",
 )
 @click.option(
+    "--leak",
+    type=click.FloatRange(min=0, max=100),
+    default=100 * LEAK,
+    metavar="PERCENT",
+    help="No level goes on thinking in more of its solutions, as far as --confidence shows.",
+)
+@click.option(
     "--calibrate",
     type=PATH,
     metavar="TABLE",
@@ -55,6 +63,7 @@ def budgets(
     benchmarks: Sequence[str],
     risk: float | None,
     confidence: float,
+    leak: float,
     calibrate: Path | None,
     output: Path,
 ) -> None:
@@ -65,7 +74,7 @@ def budgets(
     prepare()
     directory = table or table_of_last_run()
     points = report_parameters(directory).margin if risk is None else risk
-    promise = Promise(points / 100, round(1 - confidence / 100, 12), risk is not None)
+    promise = Promise(points / 100, round(1 - confidence / 100, 12), risk is not None, leak / 100)
     measured = open_table(directory)
     other = None if calibrate is None else open_table(calibrate)
     levels, choice = measured_levels(measured, one_model(measured, model), benchmarks, promise, calibration=other)
@@ -98,6 +107,8 @@ def remarks(levels: Levels, choice: Choice) -> list[str]:
     ]
     if choice.left_out:
         found.append(f"{choice.left_out} budgets have not all problems yet and were left out: finish the sweep.")
+    if choice.num_leaky:
+        found.append(f"{choice.num_leaky} budgets were left out, as their solutions go on thinking too often (--leak).")
     if isinstance(choice.rule, Reason):
         why = str(choice.rule).replace("the margin", margin)
         more = f": sweep the strategy {FREE} too" if choice.rule == Reason.UNMEASURED else ""

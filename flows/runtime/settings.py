@@ -15,6 +15,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -29,9 +30,10 @@ from elastic_core.miniature.problems import MiniatureParameters
 from elastic_core.miniature.warm_start import shortened
 from elastic_core.models.families import read_thought
 from elastic_core.statistics.estimates import seed_name, without_seed
-from elastic_core.strategies import STRATEGIES
+from elastic_core.strategies import SERVED, STRATEGIES
 from elastic_core.strategies.chat import CHAT_STRATEGIES, EFFORT, EFFORTS
 from elastic_core.strategies.reasonflux_zero import TemplateParameters
+from elastic_core.strategies.variants import expanded
 from elastic_core.sweep.grid import (
     OTHERS,
     build_cells,
@@ -108,8 +110,9 @@ class WarmStartSettings(Section):
     the hub."""
     sft: SftParameters | None = None
     """Fine-tune on conversations; none makes the miniature, by the settings that follow."""
-    recipe: Literal["curriculum", "consolidation"] = "curriculum"
-    """Part of the miniature's corpus; the shipped base saw both, one after the other."""
+    recipe: Literal["curriculum", "consolidation", "effort"] = "curriculum"
+    """Part of the miniature's corpus; the shipped base saw the first two, one after the other. "effort" teaches it to
+    think short or long as the chat template is told."""
     seed: int = 0
     """Seed of the miniature's corpus and initial weights."""
     steps: int | None = Field(None, gt=0)
@@ -173,6 +176,12 @@ class SweepSettings(Section):
     tokenizers: dict[str, str] = Field({}, exclude_if=operator.not_)
     """The tokenizer of each model behind a server, by its name in `checkpoints`: a directory, or OWNER/NAME on the hub.
     The server must have the same one."""
+    closings: Names = Field(["bare"], exclude_if=["bare"].__eq__)
+    """How cuts of `separate` are worded, further than by think-end alone, "bare", which is always measured: "soft",
+    "soft-K-topN", "answer-now", "qwen3" or a sentence. The thoughts are the same up to the cut (docs/closings.md)."""
+    efforts: Names = Field([], exclude_if=operator.not_)
+    """Efforts that the model's chat template is told, by its family's names: every strategy is measured with each, and
+    without any."""
     strategies: Strategies = Field(min_length=1)
     """Decoding strategies by name, or your own by import path, "module:name"; `unconstrained` gives one cell, the
     others one per budget. "effort", for models behind a chat API, stands for its four levels."""
@@ -210,6 +219,15 @@ class SweepSettings(Section):
     (percent); refused where the problems are too few (`elastic_core.sweep.stopping`)."""
     max_samples: int = Field(256, gt=0)
     """Most samples per problem and cell that `until_ci` leads to."""
+
+    @field_validator("strategies", "strategies_of")
+    @classmethod
+    def _variants(cls, given: Any, info: ValidationInfo) -> Any:
+        """Strategies with those that closings and efforts make of them."""
+        axes = info.data.get("closings", []), info.data.get("efforts", []), SERVED
+        if isinstance(given, dict):
+            return {name: expanded(own, *axes) for name, own in given.items()}
+        return expanded(given, *axes)
 
     @field_validator("budgets")
     @classmethod

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from elastic_core.strategies import FREE
+from elastic_core.trajectory import CELL
 from reports import figures as plot
 from reports.content import ReportFigure
 from reports.wording import limit, plain
@@ -110,6 +111,29 @@ def sufficient_budgets(spent: pl.DataFrame, sheet: plot.Sheet) -> ReportFigure |
             plot.budget_axis(axes, ladder)
             axes.set_ylim(-3, 103)
             plot.y_label(axes, "problems solved within t (%)")
+    return target
+
+
+def leaks(summary: pl.DataFrame, sheet: plot.Sheet) -> ReportFigure | None:
+    """The share of responses whose solution goes on thinking, over the thinking budget as a share of the model's mean
+    thought without one; a panel per benchmark. None without thoughts of unlimited length, or leaks."""
+    natural = summary.filter(strategy=FREE).select("model", "benchmark", natural="think_tokens_mean")
+    cells = summary.join(natural.filter(pl.col("natural") > 0), on=["model", "benchmark"])
+    cells = cells.filter(pl.col("think_budget") > 0, (pl.col("leak").max() > 0).over("model", "benchmark"))
+    cells = cells.filter((pl.col("forced_fraction").max() > 0).over("model", "benchmark", "strategy"))
+    if cells.is_empty():
+        return None
+    cells, left_out = plot.distinct(cells.with_columns(share=100 * pl.col("think_budget") / pl.col("natural")))
+    bounds = ["leak", "leak_low", "leak_high"]
+    data = cells.select(*CELL, "natural", "share", *bounds, "num_problems", "num_samples", "num_trajectories")
+    target = plot.figure_files(sheet, "leaks", left_out=left_out)
+    with plot.panels_of(data, target, data) as (panels, _):
+        for axes, part in panels:
+            for line in plot.lines_of(part.sort("share"), sheet):
+                plot.draw_points(axes, line, line.cells, pl.col("share"), ("leak", "leak_low", "leak_high"), ls="-")
+            plot.log2_axis(axes, part["share"].min(), part["share"].max())  # type: ignore[arg-type]
+            axes.set_xlabel("t / mean thought without a budget (%)")
+            plot.y_label(axes, "solutions that go on thinking (%)")
     return target
 
 

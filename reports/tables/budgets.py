@@ -138,6 +138,21 @@ def responses(kinds: pl.DataFrame) -> ReportTable | None:
     return table_of("responses", readable(frame))
 
 
+def leaks(found: pl.DataFrame) -> ReportTable | None:
+    """Solutions after forced think-ends, from `leaked`. None where no budget forced any."""
+    frame = found.select(
+        *PLACE,
+        budget=budget_text(),
+        **estimate("leak (%)", "leak"),
+        **estimate("with a marker (%)", "marked"),
+        **estimate("empty (%)", "empty"),
+        **estimate("solution tokens, forced end", "after_forced", scale=1),
+        **estimate("solution tokens, own end", "after_own", scale=1),
+        **COUNTS,
+    )
+    return table_of("leaks", readable(frame))
+
+
 def under_limit(under: pl.DataFrame, unit: str) -> ReportTable | None:
     """The most accurate cell under a limit of cost, in `unit`. None without cells that can be compared."""
     frame = under.select(

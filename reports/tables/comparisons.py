@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 import polars.selectors as cs
 
-from elastic_core.statistics.accuracy import variance_split
+from elastic_core.statistics.accuracy import paired_differences, variance_split
 from elastic_core.strategies import FREE, SERVED
 from elastic_core.strategies.reasonflux_zero import REASONFLUX_ZERO
+from elastic_core.strategies.variants import is_variant
 from elastic_core.trajectory import BUDGET, CELL
 from reports.content import HIGH, LOW, ReportTable, Training
 from reports.summary import SWAP, partial
@@ -179,6 +180,26 @@ def paired(differences: pl.DataFrame, between: str, baseline: str) -> ReportTabl
     return table_of(f"{between}_differences", readable(frame), name, baseline=plain(baseline))
 
 
+def variants(rows: pl.DataFrame, summary: pl.DataFrame) -> ReportTable | None:
+    """Closings and efforts of separate budgeting against think-end alone and the template's own effort, paired by
+    problem at equal budgets; of closings the thoughts are the same. None without any."""
+    served = rows.filter(is_variant(SERVED))
+    if served["strategy"].n_unique() < 2:
+        return None
+    found = paired_differences(served, "strategy", SERVED).filter(first=SERVED).rename({"second": "strategy"})
+    kept = summary.select(*CELL, "tokens_mean", "forced_tokens_mean", *(f"leak{end}" for end in ("", "_low", "_high")))
+    name = "difference from separate"
+    frame = found.join(kept, on=CELL, nulls_equal=True, maintain_order="left").select(
+        *("benchmark", "model", "strategy"),
+        budget=budget_text(),
+        **estimate(name, "difference", DIFFERENCE),
+        **estimate("leak (%)", "leak"),
+        **{"sampled tokens": "tokens_mean", "written by us": "forced_tokens_mean"},
+        **COUNTS,
+    )
+    return table_of("variants", readable(frame), name)
+
+
 def as_published(differences: pl.DataFrame, summary: pl.DataFrame) -> ReportTable | None:
     """Both gradings of the same responses, from `published_differences`. None where none is graded as published."""
     name, place = "difference", [*CELL]
@@ -257,6 +278,7 @@ def every_cell(summary: pl.DataFrame) -> ReportTable:
         **estimate("pass@k (%)", "pass_at_k"),
         **estimate("maj@k (%)", "maj_at_k"),
         **estimate("forced (%)", "forced_fraction"),
+        **estimate("leak (%)", "leak"),
         **estimate("tokens in all", "tokens_mean", scale=1),
         **estimate("thinking tokens", "think_tokens_mean", scale=1),
         **estimate("solution tokens", "solution_tokens_mean", scale=1),

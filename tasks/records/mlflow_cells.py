@@ -15,6 +15,7 @@ from prefect.artifacts import create_table_artifact
 from elastic_core.budget import Budget
 from elastic_core.statistics.estimates import without_seed
 from elastic_core.strategies import SERVED
+from elastic_core.strategies.variants import BARE, split_variant
 from elastic_core.sweep.grid import split_model
 from elastic_core.training import model_card
 from elastic_core.trajectory import CELL
@@ -110,6 +111,8 @@ def _result(stage: Stage, cell: dict[str, Any], model: Mapping[str, Any]) -> Res
     metrics = {column: value for column, value in cell.items() if column not in CELL and value is not None}
     metrics |= {"avg_at_k_low": metrics.pop("ci_low"), "avg_at_k_high": metrics.pop("ci_high")}
     changing = {"k": cell["num_samples"], "model_path": model["model_path"]}
+    _, closing, effort = split_variant(cell["strategy"])
+    key |= {"closing": closing, "effort": effort} if closing != BARE or effort else {}
     tags = {"stage": "cell", **{name: _shown(value) for name, value in key.items()}, **changing}
     sampling = {name: stage.inputs["sampling"][name] for name in ("temperature", "top_p")}
     params = {**key, **{name: value for name, value in model.items() if name not in tags}, **sampling}

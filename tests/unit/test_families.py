@@ -1,6 +1,7 @@
 """A model's family is known by its tokenizer and chat template, and its marks are found wherever they stand."""
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.errors import UserError
-from elastic_core.models.families import OWN_FILE, copy_own, read_thought, split_thought, thoughts, with_family
+from elastic_core.models.families import (
+    DIRECTORY,
+    OWN_FILE,
+    copy_own,
+    read_thought,
+    split_thought,
+    thoughts,
+    with_family,
+)
 from elastic_core.models.special_tokens import Markers, chat_prompt, load_markers, resolve_markers
 from elastic_core.models.twins import Family, build_tokenizer
 from elastic_core.rewards.response import response_text
@@ -19,6 +28,7 @@ from flows.commands.ask import pieces
 SPECIAL = {
     "think": ("<think>", "</think>"),
     "qwen3": ("<think>", "</think>", "<tool_call>"),
+    "qwen3.8": ("<think>", "</think>", "<tool_call>"),
     "glm": ("<think>", "</think>", "<tool_call>"),
     "nemotron3": ("<think>", "</think>", "<tool_call>"),
     "kimi-k2": ("<think>", "</think>", "<|tool_calls_section_begin|>"),
@@ -66,6 +76,25 @@ def known() -> dict[str, tuple[Any, Markers]]:
     assert SPECIAL.keys() == thoughts().keys(), "every family is tried"
     tokenizers = {name: tokenizer_of(name) for name in SPECIAL}
     return {name: (tokenizer, resolve_markers(tokenizer)) for name, tokenizer in tokenizers.items()}
+
+
+GLM = "[<tool_call><arg_key>] {{ reasoning_effort | default('max') }} {{ messages[0].content }}<think>"
+
+
+@pytest.mark.parametrize("name", ["gpt-oss", "qwen3.8", "glm", "kimi-k3", "seed-oss"])
+def test_a_familys_efforts_change_what_its_template_writes_and_the_default_is_its_own(name: str) -> None:
+    tokenizer, facts = tokenizer_of(name), tomllib.loads((DIRECTORY / f"{name}.toml").read_text())
+    tokenizer.chat_template = facts.get("chat_template", GLM)
+    own, thought = tokenizer_of(name), thoughts()[name]
+    own.chat_template = tokenizer.chat_template
+    markers = resolve_markers(tokenizer)
+    assert markers.family == name and [effort for effort, _ in markers.efforts] == list(thought.efforts)
+    prompts = {effort: chat_prompt(tokenizer, "1+1=?", **markers.told(effort)) for effort in thought.efforts}
+    assert len({*prompts.values()}) == len(thought.efforts) > 1
+    if thought.effort is not None and name != "kimi-k3":  # Its twin writes nothing without an effort.
+        assert prompts[thought.effort] == chat_prompt(own, "1+1=?")
+    with pytest.raises(ValueError, match='no effort "much"; expected one of'):
+        markers.told("much")
 
 
 @pytest.mark.parametrize("name", SPECIAL)

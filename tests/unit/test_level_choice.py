@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastic_core.serving.choice import COLUMNS, Choice, choose_levels
+from elastic_core.serving.choice import COLUMNS, Choice, Leaky, choose_levels
 from elastic_core.serving.levels import EFFORTS, read_levels
 from elastic_core.statistics.which_budget import Reason, budget_advice, choose_budgets
 from elastic_core.sweep.table import Manifest, TrajectoryStore
@@ -36,7 +36,7 @@ def make_table(cells: list[Measured], problems: int = 40, samples: int = 2) -> p
             "solution_budget": None if cell.think is None else 32, "think_tokens": cell.tokens - 3,
             "score": float(problem < round(cell.accuracy * problems)), "solution_tokens": 2, "forced_tokens": 1,
             "think_finish": "closed" if cell.think is None else "forced", "solution_finish": "stop",
-            "solution_logprob": None,
+            "solution_logprob": None, "leak": False,
         }
         for cell, problem, sample in product(cells, range(problems), range(samples))
     )  # fmt: skip
@@ -287,7 +287,7 @@ def test_a_rule_becomes_a_level_where_it_is_the_cheapest_that_is_certified() -> 
             "strategy": "unconstrained" if think is None else "separate", "solution_budget": think and 8,
             "think_tokens": think or 400, "solution_tokens": 1, "forced_tokens": int(think is not None),
             "think_finish": "closed" if think is None else "forced", "solution_finish": "stop", "score": float(right),
-            "answer": "1" if right else f"{problem}/{think}", "solution_logprob": None,
+            "answer": "1" if right else f"{problem}/{think}", "solution_logprob": None, "leak": False,
         }
         for (problem, think), right in zip(places, known, strict=True)
     )  # fmt: skip
@@ -302,3 +302,14 @@ def test_a_rule_becomes_a_level_where_it_is_the_cheapest_that_is_certified() -> 
     assert high.tokens_mean == pytest.approx(((32 + 2 + 2) + (112 + 2 + 12)) / 2)
     fixed = choose_levels(table, 0.02, with_rules=False).levels["high"]
     assert (fixed.rule, fixed.think) == (None, 96) and fixed.tokens_mean > high.tokens_mean
+
+
+def test_a_budget_that_is_shown_to_go_on_thinking_is_no_level() -> None:
+    cells = [Measured(0, 0.2, 30), Measured(64, 0.8, 90), Measured(128, 0.9, 150)]
+    often, seldom = (pl.col("think_budget").eq(64) & pl.col("problem").lt(end) for end in ("010", "001"))
+    choice = choose_levels(make_table(cells).with_columns(leak=often))
+    assert choice.num_leaky == 1 and 64 not in budgets(choice).values()
+    assert choose_levels(make_table(cells).with_columns(leak=often), leak=0.3).num_leaky == 0
+    assert choose_levels(make_table(cells).with_columns(leak=seldom)).num_leaky == 0, "one of 40 shows nothing"
+    with pytest.raises(Leaky, match="every budget goes on thinking in more than 5 % of its solutions"):
+        choose_levels(make_table(cells).with_columns(leak=pl.lit(True)))

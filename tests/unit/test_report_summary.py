@@ -98,6 +98,7 @@ def one_cell(**columns: object) -> pl.DataFrame:
         "answer": "7",
         "score": 1.0,
         "grade_status": "correct",
+        "leak": False,
     }
     return rows.with_columns(**{name: pl.lit(value) for name, value in defaults.items() if name not in columns})
 

@@ -75,7 +75,7 @@ def test_a_schedule_forces_what_the_law_says_of_every_row_in_every_step(steps: l
                     rows[index] = displaced
                 getattr(schedule, kind)(index, rest[0])
         due = {i: literal(row.output, row.budget, row.closed) for i, row in rows.items()}
-        forced = dict(schedule.step())
+        forced = {index: token for index, token, _ in schedule.step()}
         assert forced == {i: token for i, token in due.items() if token is not None}
         assert len(schedule) == len(rows)
         for i, row in rows.items():
@@ -108,7 +108,7 @@ def test_a_step_looks_at_due_rows_alone() -> None:
     assert Watched.reads == 0
     for output in outputs:
         output.append(WORD)
-    assert schedule.step() == [(0, END)]
+    assert schedule.step() == [(0, END, 0)]
     assert Watched.reads == 1
 
 

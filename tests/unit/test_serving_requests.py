@@ -213,7 +213,7 @@ def engine_output(stream: list[int], budget: Budget) -> list[int]:
     """Tokens that an engine with the processor writes, a cut's own included."""
     drawn, progress, output = iter(stream), Progress(budget, MARKS), []
     while len(output) < 60:
-        forced, _ = progress.update(output)
+        forced, _, _ = progress.update(output)
         output.append(next(drawn, WORD) if forced is None else forced)
         if output[-1] in MARKS.end_of_text:
             break

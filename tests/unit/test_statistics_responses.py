@@ -15,8 +15,16 @@ from elastic_core.statistics.estimates import (
     sampled_tokens,
 )
 from elastic_core.statistics.intervals import Estimate
-from elastic_core.statistics.responses import ResponseKind, is_cut, response_kind, response_kinds, thinking_spent
-from reports.verdict import Readable, readable, unreadable
+from elastic_core.statistics.responses import (
+    ResponseKind,
+    is_cut,
+    leaked,
+    leaks,
+    response_kind,
+    response_kinds,
+    thinking_spent,
+)
+from reports.verdict import Readable, goes_on_thinking, readable, unreadable
 from tests.tables import frame
 
 
@@ -324,3 +332,25 @@ def test_better_scores_never_solve_later(scores: dict[str, dict[int | None, list
     rows = ladder(scores)
     better = thinking_spent(rows.with_columns(score=(pl.col("score") + 0.25).clip(0, 1)))
     assert (better["solved_within"] >= thinking_spent(rows)["solved_within"]).all()
+
+
+def test_solutions_after_forced_ends_are_held_against_those_after_own_ends() -> None:
+    rows = frame(
+        {
+            "model": "base", "benchmark": "hard", "strategy": "separate", "problem": f"{i:02}", "sample": sample,
+            "think_budget": budget, "solution_budget": 32, "think_tokens": 16, "forced_tokens": int(budget == 16),
+            "think_finish": "forced" if budget == 16 else "closed", "solution_finish": "stop",
+            "solution_tokens": 30 if budget == 16 else 10,
+            "solution": "Wait, let me check." if budget == 16 and i < 10 else "4</think>5" if i < 15 else "",
+        }
+        for i in range(40) for sample in range(2) for budget in (16, 64)
+    )  # fmt: skip
+    rows = rows.with_columns(leak=leaks(), marked=leaks(marked=True), kind=response_kind())
+    (cell,) = leaked(rows).to_dicts()
+    assert (cell["think_budget"], cell["num_problems"], cell["num_trajectories"]) == (16, 40, 80)
+    assert (cell["leak"], cell["marked"], cell["empty"]) == pytest.approx((15 / 40, 5 / 40, 25 / 40))
+    assert cell["leak_low"] < 15 / 40 < cell["leak_high"]
+    assert (cell["after_forced"], cell["after_own"]) == (30, 10)
+    (said,) = goes_on_thinking(leaked(rows))
+    assert "base on hard under separate 16+32 in 37.5 [" in said and "of 80 responses" in said
+    assert not goes_on_thinking(leaked(rows.with_columns(leak=pl.lit(False))))

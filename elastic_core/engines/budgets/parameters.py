@@ -13,13 +13,15 @@ from typing import Any, Literal, NamedTuple
 from elastic_core.budget import UNLIMITED, Budget
 from elastic_core.engines.parameters import vllm_version
 from elastic_core.errors import UserError
-from elastic_core.models.marks import Marks
+from elastic_core.models.marks import Marks, Soft
 from elastic_core.models.special_tokens import load_markers
 
 THINK, SOLUTION = "think_budget", "solution_budget"  # Names in a request's `vllm_xargs`.
 ROOM, CLOSED = "elastic_room", "elastic_closed"
 """Names of ours beside them: how many tokens the engine must have room for, and whether the prompt has closed its
 thought, by one who has the prompt on the host."""
+WORDS, SOFT = "elastic_words", "elastic_soft"
+"""Names of what closes a thought otherwise than by think-end at t: ids before it, or window (0: a quarter) and rank."""
 DROP_ONE = f'drop it, or lift the budget with "vllm_xargs": {{"{THINK}": "{UNLIMITED}", "{SOLUTION}": "{UNLIMITED}"}}'
 """What to do about a field that goes with no budget, the server's default included."""
 _MOST = 2**31 - 1
@@ -43,6 +45,26 @@ def marks_of(vllm_config: Any) -> Marks:
     start, close, answer, end = (tuple(found[name]) for name in ("think_start", "close", "answer", "end_of_text"))
     ends, calls = (tuple(map(tuple, found[name])) for name in ("think_ends", "calls"))
     return Marks(start, ends, close, answer, end, calls=calls)
+
+
+def closing_arguments(marks: Marks) -> dict[str, list[int]]:
+    """The arguments of a request whose thought is closed by these marks; none where they are the model's."""
+    soft = marks.soft and [marks.soft.window or 0, marks.soft.most]
+    return {name: list(value) for name, value in ((WORDS, marks.words), (SOFT, soft)) if value}
+
+
+def worded(marks: Marks, arguments: Mapping[str, Any]) -> Marks:
+    """Marks of a request with `closing_arguments`. A ValueError names one that is not a list of numbers of tokens."""
+    for name in (WORDS, SOFT):
+        given = arguments.get(name, [])
+        if not isinstance(given, list) or not all(type(each) is int and 0 <= each <= _MOST for each in given):
+            raise ValueError(f"{name} is {given!r:.40}; expected whole numbers, or nothing")
+    if words := arguments.get(WORDS):
+        marks = dataclasses.replace(marks, words=tuple(words))
+    if soft := arguments.get(SOFT):
+        window, most = soft
+        marks = dataclasses.replace(marks, soft=Soft(window or None, most))
+    return marks
 
 
 def budget_of(sampling: Any) -> Budget | None:
@@ -89,6 +111,7 @@ def validate(sampling: Any) -> None:
     budget = budget_of(sampling)
     if budget is None:
         return
+    worded(Marks((), (), (), (), ()), sampling.extra_args)
     if sampling.structured_outputs is not None and budget.solution is not None:
         raise ValueError(
             f"structured output together with {SOLUTION}: the grammar would reject a forced end-of-text, so the "

@@ -9,13 +9,14 @@ cost of a decoding step is that of its due rows, however many others there are.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from elastic_core.budget import Budget
+from elastic_core.engines.budgets.parameters import worded
 from elastic_core.models.marks import Marks
 
 if TYPE_CHECKING:
@@ -23,11 +24,13 @@ if TYPE_CHECKING:
 
 
 class Due(NamedTuple):
-    """A token to force now, None when the model may choose; and further tokens until something may be due again, at
-    least 1, None when nothing will be."""
+    """A token to force now, None when the model may choose; further tokens until something may be due again, at
+    least 1, None when nothing will be; and if not 0, how probable the token must be: to be forced it has to be among so
+    many most probable ones."""
 
     token: int | None
     wait: int | None
+    near: int = 0
 
 
 @dataclass
@@ -39,6 +42,11 @@ class Progress:
     marks: Marks
     solution_start: int | None = None
     read: int = 0
+    think: int | None = field(init=False)
+    """Most tokens of the thought: those of the budget, or fewer once a soft closing has begun."""
+
+    def __post_init__(self) -> None:
+        self.think = self.budget.think
 
     @classmethod
     def of(cls, budget: Budget, marks: Marks, prompt: Sequence[int]) -> Progress:
@@ -47,7 +55,10 @@ class Progress:
 
     def update(self, output: Sequence[int]) -> Due:
         """Decide on the next token. `output`: all tokens of the response so far, forced ones included."""
-        length, think, solution = len(output), self.budget.think, self.budget.solution
+        soft = self.marks.soft if self.think == self.budget.think else None
+        if soft is not None and self.solution_start is None:
+            self.think = self.marks.soft_end(output, self.think)
+        length, think, solution = len(output), self.think, self.budget.solution
         if self.solution_start is None:
             sampled = length if think is None else min(length, think)
             self.solution_start = self.marks.end(output, self.read, sampled)
@@ -64,6 +75,11 @@ class Progress:
             return Due(None, left) if left > 0 else Due(self.marks.cut, 1)
         # Were the next token think-end, the solution would be over s tokens after it; that of a call is one of the s.
         over = None if solution is None else solution + (not self.marks.calls)
+        if soft is not None and think is not None:
+            begin = self.marks.soft_begin(output, think)
+            if begin <= length:
+                return Due(self.marks.close[0], 1, soft.most)
+            think = begin
         waits = [w for w in (None if think is None else think - length, over) if w is not None]
         return Due(None, min(waits, default=None))
 
@@ -120,17 +136,18 @@ class Schedule:
         self._place(first, other)
         self._place(second, one)
 
-    def step(self, is_present: Callable[[int], bool] = lambda index: True) -> list[tuple[int, int]]:
-        """One decoding step: index and forced token of every due row. An absent one is `away`, until `wake`."""
+    def step(self, is_present: Callable[[int], bool] = lambda index: True) -> list[tuple[int, int, int]]:
+        """One decoding step: index, forced token and `Due.near` of every due row. An absent one is `away`,
+        until `wake`."""
         forced = []
         for row in self._buckets.pop(self._now, ()):
             row.step = None
             if not is_present(row.index):
                 self.away.add(row.index)
                 continue
-            token, wait = row.progress.update(row.output)
+            token, wait, near = row.progress.update(row.output)
             if token is not None:
-                forced.append((row.index, token))
+                forced.append((row.index, token, near))
             if wait is not None:
                 self._wait(row, self._now + wait)
         self._now += 1
@@ -168,26 +185,28 @@ class SlotBudgets:
         self._marks, self._tokens = marks, tokens
         self._prompt_lengths, self._prefill_lengths = prompt_lengths, prefill_lengths
         self._schedule = Schedule()
-        self._new: dict[int, tuple[Budget, bool | None]] = {}
+        self._new: dict[int, tuple[Budget, Marks, bool | None]] = {}
         self._lengths = np.zeros(len(prompt_lengths), np.int64)
         self._row = np.zeros(len(prompt_lengths), np.int64)
 
-    def add(self, slot: int, budget: Budget | None, closed: bool | None = None) -> bool:
-        """A request comes into a slot; `closed` is whether its prompt has closed the thought, None where that is not
-        known and the prompt has to be read. Returns whether it has a budget."""
+    def add(
+        self, slot: int, budget: Budget | None, closed: bool | None = None, arguments: Mapping[str, Any] | None = None
+    ) -> bool:
+        """A request with `arguments` (`worded`) comes into a slot; `closed` is whether its prompt has closed the
+        thought, None where that is not known and the prompt has to be read. Returns whether it has a budget."""
         self._schedule.remove(slot)
         self._new.pop(slot, None)
         if budget is not None:
-            self._new[slot] = budget, closed
+            self._new[slot] = budget, worded(self._marks, arguments or {}), closed
         return budget is not None
 
     def begin(self) -> None:
         """Before a step, once its prompts are on the device. Reading one there waits for the device."""
-        for slot, (budget, closed) in self._new.items():
+        for slot, (budget, marks, closed) in self._new.items():
             if closed is None:
-                closed = self._marks.is_closed(self._tokens[slot, : int(self._prompt_lengths[slot])].tolist())
+                closed = marks.is_closed(self._tokens[slot, : int(self._prompt_lengths[slot])].tolist())
             self._lengths[slot] = 0
-            self._schedule.add(slot, Progress(budget, self._marks, 0 if closed else None), _Output(self, slot))
+            self._schedule.add(slot, Progress(budget, marks, 0 if closed else None), _Output(self, slot))
         self._new.clear()
 
     def apply(self, logits: torch.Tensor, slots: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> None:
@@ -205,7 +224,7 @@ class SlotBudgets:
             self._schedule.wake(slot)
         forced = self._schedule.step(lambda slot: self._row[slot] >= 0)
         if forced:
-            force(logits, [(int(self._row[slot]), token) for slot, token in forced])
+            force(logits, [(int(self._row[slot]), token, near) for slot, token, near in forced])
 
     def _read(self, slot: int, start: int) -> list[int]:
         """Tokens of a response from index `start` on. It waits for the device."""
@@ -214,14 +233,18 @@ class SlotBudgets:
         return tokens
 
 
-def force(logits: torch.Tensor, forced: list[tuple[int, int]], pinned: bool = False) -> None:
-    """Leave rows of `logits` [rows, vocabulary] one possible token: pairs of row and token, which travel from pinned
-    memory where the platform has it."""
+def force(logits: torch.Tensor, forced: list[tuple[int, int, int]], pinned: bool = False) -> None:
+    """Leave rows of `logits` [rows, vocabulary] one possible token: triples of row, token, and if not 0 the rank that
+    it needs there. They travel from pinned memory where the platform has it; ranks are not waited for."""
     import torch  # `Progress` is read without it.
 
-    rows, tokens = torch.tensor(forced, pin_memory=pinned).to(logits.device, non_blocking=True).T
+    rows, tokens, near = torch.tensor(forced, pin_memory=pinned).to(logits.device, non_blocking=True).T
+    before = logits[rows] if any(each[2] for each in forced) else None
     logits[rows] = float("-inf")
     logits[rows, tokens] = 0.0
+    if before is not None:
+        rank = (before > before.gather(1, tokens[:, None])).sum(1)
+        logits[rows] = torch.where(((near > 0) & (rank >= near))[:, None], before, logits[rows])
 
 
 class _Output(Sequence[int]):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
 
-from elastic_core.engines.budgets.parameters import CLOSED, budget_of, marks_of, validate
+from elastic_core.engines.budgets.parameters import CLOSED, budget_of, marks_of, validate, worded
 from elastic_core.engines.budgets.processor import Progress, Schedule, force
 
 
@@ -39,8 +39,9 @@ class SeparateBudgets(LogitsProcessor):
                 schedule.remove(index)
                 continue
             closed = sampling.extra_args.get(CLOSED)  # Who has the request knows whether it continues an answer.
-            known = Progress(budget, self._marks, 0 if closed else None)
-            schedule.add(index, Progress.of(budget, self._marks, prompt or ()) if closed is None else known, output)
+            marks = worded(self._marks, sampling.extra_args)
+            known = Progress(budget, marks, 0 if closed else None)
+            schedule.add(index, Progress.of(budget, marks, prompt or ()) if closed is None else known, output)
         for one, other, direction in batch_update.moved:
             if direction is MoveDirectionality.SWAP:
                 schedule.swap(one, other)

@@ -36,7 +36,8 @@ class SeparateBudgets(LogitsProcessor):
         validate(sampling_params)
 
     def add_request(self, req_idx: int, sampling_params: Any) -> bool:
-        return self._budgets.add(req_idx, budget_of(sampling_params), (sampling_params.extra_args or {}).get(CLOSED))
+        arguments = sampling_params.extra_args or {}
+        return self._budgets.add(req_idx, budget_of(sampling_params), arguments.get(CLOSED), arguments)
 
     def apply_staged_writes(self) -> None:
         self._budgets.begin()

@@ -46,6 +46,10 @@ class Thought(BaseModel):
     """vLLM's reasoning parser."""
     template: dict[str, bool | int | str] = {}
     """Settings of the chat template by which the model thinks, such as `enable_thinking`."""
+    efforts: dict[str, dict[str, bool | int | str]] = {}
+    """Settings of the chat template by the name of an effort. A template that does not read them all has none."""
+    effort: str | None = None
+    """The effort that the template takes without any."""
 
     def of(self, tokens: Iterable[str]) -> Thought:
         """The marks in a vocabulary with these tokens: {suffix} becomes that of a Hunyuan checkpoint, or nothing."""

@@ -29,6 +29,7 @@ from elastic_core.rewards import Grade, grade
 from elastic_core.rewards.response import response_text
 from elastic_core.seeds import group_seed, rollout_seed
 from elastic_core.strategies import STRATEGIES, Sampling
+from elastic_core.strategies.variants import Closing
 from elastic_core.training.algorithms import Answered, Credit, Cuts, num_distinct, rows, think_and_answer
 from elastic_core.training.grpo.reward import (
     L1Parameters,
@@ -99,6 +100,8 @@ class ElasticAgentLoop(AgentLoopBase):
             at, weights = tuple(settings.cuts.at), tuple(settings.cuts.weights)
             self._cuts = Cuts(at, weights, int(settings.cuts.answers), self._budget.solution)
         self._tokenizer, self._markers = load_markers(self.config.actor_rollout_ref.model.path)
+        if closing := settings.get("closing"):
+            self._markers = Closing.parse(closing).of(self._tokenizer, self._markers)
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
         """One rollout, graded. `row` has the parquet row's columns and verl's `global_steps`, `index`, `session_id` and

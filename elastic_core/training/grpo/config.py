@@ -15,6 +15,7 @@ from elastic_core.engines.budgets.parameters import installed_runner
 from elastic_core.engines.parameters import CPU_EXECUTOR, NO_FUSED_ALL_REDUCE, PREFILL_TOKENS
 from elastic_core.errors import UserError, first_line, nearest
 from elastic_core.models.files import is_large, tensors
+from elastic_core.strategies.variants import BARE
 from elastic_core.system.nested import leaves
 from elastic_core.training.algorithms import shares
 from elastic_core.training.grpo.parameters import ACTOR, ROLLOUT, GrpoParameters, Verl
@@ -155,6 +156,7 @@ def _algorithm(p: GrpoParameters) -> dict[str, Any]:
         "+elastic.filter_groups": p.max_num_gen_batches if p.filter_groups else None,
         # Read by agent_loop.py and trainer.py; verl's sections refuse unknown keys.
         "+elastic.strategy": "separate_native" if p.one_pass else p.strategy,
+        **({} if p.closing == BARE else {"+elastic.closing": p.closing}),
         "+elastic.reward": p.reward_name,
         **{f"+elastic.reward_settings.{key}": value for key, value in p.reward_settings.items()},
         "+elastic.train_on_forced_end": p.train_on_forced_end or p.as_published,

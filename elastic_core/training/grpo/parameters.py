@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from elastic_core.budget import Budget, TrainingBudget
 from elastic_core.errors import UserError
+from elastic_core.strategies.variants import BARE, Closing
 from elastic_core.system.imported import declare, imported
 from elastic_core.training.algorithms import (
     CREDITS,
@@ -122,6 +123,9 @@ class GrpoParameters(BaseModel):
     one_pass: bool = _newer(False)
     """Ask for a rollout in one request, in which the engine closes the thought and ends the solution, instead of two:
     half the requests and no second prefill, the same distribution, other samples."""
+    closing: str = _newer("bare")
+    """How a cut thought is closed: "bare", a sentence before think-end (`docs/closings.md`), whose tokens are masked as
+    think-end is, or "soft", which needs one_pass."""
     budget: Annotated[str, Verl("+elastic.budget")] = "1k+1k"
     """Thinking and solution tokens of a rollout, "t+s"; "512..3k+1k" draws t per problem and step."""
     l1: L1Parameters | None = None
@@ -294,6 +298,7 @@ class GrpoParameters(BaseModel):
             if getattr(self, name) and (self.strategy != "separate" or self.cuts_thoughts):
                 found = f"strategy = {self.strategy}, algorithm = {self.algorithm}"
                 raise ValueError(f"{name} is of one answer under separate budgets: {found}, expected separate, grpo")
+        self._check_closing()
         if self.tokens_per_device < self.context_tokens:
             longest = f"one sequence of {self.context_tokens} tokens (prompt, budget and a forced think-end)"
             raise ValueError(f"tokens_per_device = {self.tokens_per_device} cannot hold {longest}")
@@ -379,10 +384,21 @@ class GrpoParameters(BaseModel):
         """Name in `REWARDS`, given or by default."""
         return self.reward or (f"l1_{self.l1.form}" if self.l1 else "correctness")
 
+    def _check_closing(self) -> None:
+        """Raises ValueError on a closing that is none, or that these rollouts cannot have."""
+        closing = Closing.parse(self.closing)
+        if self.closing != BARE and (self.strategy != "separate" or self.cuts_thoughts or self.as_published):
+            raise ValueError(f'closing = "{self.closing}" is of one answer under separate budgets, not as published')
+        if closing.soft and not self.one_pass:
+            raise ValueError(f'closing = "{self.closing}" looks at each token as it is drawn: expected one_pass = true')
+        if expected := closing.expected_budget(Budget(self.budgets.think.low, self.budgets.solution)):
+            raise ValueError(f'closing = "{self.closing}" under {self.budget}; expected {expected}')
+
     @property
     def response_tokens(self) -> int:
         """Longest response: t sampled, one forced think-end, s sampled; as published, and an end-of-text."""
-        return self.budgets.largest.limited + 1 + self.as_published
+        words = len(Closing.parse(self.closing).text.encode())  # A token has a byte at least.
+        return self.budgets.largest.limited + 1 + words + self.as_published
 
     @property
     def context_tokens(self) -> int:

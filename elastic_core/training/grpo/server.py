@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 from verl.workers.rollout.llm_server import LLMServerClient
 
-from elastic_core.engines.budgets.parameters import SOLUTION, THINK
+from elastic_core.engines.budgets.parameters import SOLUTION, THINK, closing_arguments
 from elastic_core.engines.request_groups import Numbered, Replies, RequestGroups
 from elastic_core.seeds import request_seed
 from elastic_core.strategies import Completion, Finish, Generate
@@ -46,7 +46,8 @@ class ServerEngine:
             "detokenize": False,
         }
         if budget:
-            params["extra_args"] = {THINK: budget.think, SOLUTION: budget.solution}
+            closing = closing_arguments(request.marks) if request.marks else {}
+            params["extra_args"] = {THINK: budget.think, SOLUTION: budget.solution, **closing}
         output = await self._server.generate(
             request_id=self._rollout, prompt_ids=list(request.prefix), sampling_params=params
         )
