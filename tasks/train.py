@@ -14,6 +14,8 @@ from prefect.logging.handlers import APILogHandler
 from elastic_core.data.problems import MANIFEST
 from elastic_core.errors import UserError
 from elastic_core.models.files import licence
+from elastic_core.models.special_tokens import load_markers
+from elastic_core.strategies.variants import BARE, Closing
 from elastic_core.system.files import LockHeld, exclusive, replacing
 from elastic_core.system.ray_cluster import RayCluster, running_cluster
 from elastic_core.training import launch, model_card
@@ -48,10 +50,16 @@ def train_policy(
     """Train `base` on problems in verl's schema, resuming from the last checkpoint; leaves MODEL, BEST and METRICS.
 
     Raises:
-        UserError: when another process trains there, or MLflow lacks metrics of the finished training.
+        UserError: when another process trains there, the model's tokens cannot write the closing, or MLflow lacks
+            metrics of the finished training.
     """
     from elastic_core.training.grpo.config import compose
 
+    if parameters.closing != BARE:
+        try:
+            Closing.parse(parameters.closing).of(*load_markers(base))
+        except ValueError as error:
+            raise UserError(f"train.closing: {error}") from None
     directory = stage.prepare()
     checkpoints = directory / "checkpoints"
     config = compose(

@@ -153,7 +153,8 @@ class Leaky(ValueError):
 def _without_leaks(rows: pl.DataFrame, most: float, level: float) -> tuple[pl.DataFrame, int]:
     """Rows of budgets that are not shown to go on thinking in more than the share `most` of their responses, and the
     number of the others."""
-    rows = rows if "leak" in rows.columns else rows.with_columns(leaks().alias("leak"))
+    if "leak" not in rows.columns:  # Rows without their text.
+        return rows, 0
     limited = rows.filter(pl.col("strategy") != FREE)
     cells = limited.partition_by(_CELL, as_dict=True)
     tables = {cell: problem_table(part, ["leak"], ["benchmark"]) for cell, part in cells.items()}

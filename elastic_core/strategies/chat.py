@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from elastic_core.budget import Budget
 from elastic_core.strategies.base import Finish, Sampling, Strategy
@@ -29,6 +30,7 @@ class ChatRequest:
     sampling: Sampling
     effort: str | None = None
     role: str = "policy"
+    near: ClassVar[int] = 0  # As of `Generate`: nothing can be written into a response.
 
 
 @dataclass(frozen=True)

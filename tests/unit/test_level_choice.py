@@ -313,3 +313,15 @@ def test_a_budget_that_is_shown_to_go_on_thinking_is_no_level() -> None:
     assert choose_levels(make_table(cells).with_columns(leak=seldom)).num_leaky == 0, "one of 40 shows nothing"
     with pytest.raises(Leaky, match="every budget goes on thinking in more than 5 % of its solutions"):
         choose_levels(make_table(cells).with_columns(leak=pl.lit(True)))
+
+
+def test_efforts_closings_and_budgets_are_one_frontier() -> None:
+    cells = [Measured(0, 0.2, 30), Measured(64, 0.5, 90), Measured(128, 0.6, 150), Measured(None, 0.9, 300)]
+    low = make_table([Measured(64, 0.895, 70)], 2000).with_columns(strategy=pl.lit("separate_effort-low"))
+    soft = make_table([Measured(32, 0.6, 50)], 2000).with_columns(strategy=pl.lit("separate_closing-soft"))
+    choice = choose_levels(pl.concat([make_table(cells, 2000), low, soft]))
+    high, cheaper = choice.levels["high"], choice.levels["low"]
+    assert (high.effort, high.closing, high.rule, high.think) == ("low", None, None, 64), "certified against no limit"
+    assert (cheaper.effort, cheaper.closing, cheaper.think) == (None, "soft", 32)
+    assert cheaper.shown == "closing soft, 32+32" and not isinstance(choice.rule, Reason)
+    assert choice.num_budgets == 5 and [point.think for point in choice.points] == [64]

@@ -38,7 +38,7 @@ def test_what_a_training_runs_on_is_not_what_it_learns(monkeypatch: pytest.Monke
     others = GrpoParameters.model_fields.keys() - RESOURCES
     # At their defaults: settings that older trainings' keys lack.
     unsaid = {
-        "l1", "validation_problems", "mask_truncated_samples", "train_on_forced_end", "algorithm", "cuts",
+        "l1", "validation_problems", "mask_truncated_samples", "train_on_forced_end", "closing", "algorithm", "cuts",
         "cut_weights", "answers", "max_generated_tokens", "rollout_seeds", "one_pass", "reward", "credit",
         "own_baseline", "norm_adv_by_std", "filter_groups", "max_num_gen_batches", "loss_agg_mode", "loss_mode",
         "rollout_correction", "rollout_dtype", "precision", "lora_rank", "lora_alpha", "verl", "as_published",
