@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -87,16 +88,18 @@ def environment(parameters: EngineParameters, config: ServeConfiguration) -> dic
     }
 
 
-def conflict(ours: Sequence[str], further: Sequence[str]) -> str | None:
+def conflict(ours: Sequence[str], further: Sequence[str], closings: Collection[str] = ()) -> str | None:
     """The sentence that refuses one of the user's `further` arguments: none may set what keeps budgets, or what
     `elastic serve` checks. Ends the process with vLLM's message when an argument cannot be read. `ours` are those of
-    `vllm serve`, without "serve"."""
+    `vllm serve`, without "serve"; `closings` are the levels that do not close a thought by think-end alone."""
     if not further:
         return None
     added = _names(further)
     speculative = sorted(name for name in added if name.startswith(("speculative", "spec_")))
     if speculative and (refused := refused_drafts(ours[list(ours).index("--logits-processors") + 1])):
         return f"{_flag(speculative[0])}: {refused}"
+    if speculative and closings:
+        return f"{_flag(speculative[0])}: drafts keep no closing, and {', '.join(closings)} has one; leave it out"
     taken = sorted(added & ((_names(ours) | _CHECKED) - _ADDABLE))
     if not taken:
         return None
@@ -146,7 +149,7 @@ def _main(program: str, *arguments: str) -> None:
 
     ours, further = arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :]
     try:
-        sentence = conflict(ours[1:], further)
+        sentence = conflict(ours[1:], further, json.loads(os.environ[VARIABLE]).get("closings") or ())
     except SystemExit as end:
         sys.exit(end.code or 2)  # After vLLM's help, too: nothing was served.
     if sentence:

@@ -68,8 +68,8 @@ class DraftBudgets:
         self._window = 2 * (drafts + 1) + width + max(longest, len(marks.think_start))
         self._back = torch.arange(self._window, device=device)
 
-    def add(self, slot: int, budget: Budget | None, closed: bool | None = None) -> bool:
-        """As `SlotBudgets.add`."""
+    def add(self, slot: int, budget: Budget | None, closed: bool | None = None, _: object = None) -> bool:
+        """As `SlotBudgets.add`; a thought is closed by the model's own marks alone."""
         self._new[slot] = budget, closed
         return budget is not None
 
