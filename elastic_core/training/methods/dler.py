@@ -3,8 +3,8 @@
     r_i = score_i if the model ended its response within the limit, else truncated * score_i
 
 The rest of the method are settings: norm_adv_by_std = "batch", filter_groups, clip_high = 0.28, and strategy vanilla,
-which cuts at t + s tokens. The authors' code (NVlabs/DLER at ea7d4f7, verl/workers/reward_manager/dapo.py) multiplies by
-0.1. Differences: it leaves out groups with equal scores, and we those with equal rewards; and its
+which cuts at t + s tokens. The authors' code (NVlabs/DLER at ea7d4f7, verl/workers/reward_manager/dapo.py) multiplies
+by 0.1. Differences: it leaves out groups with equal scores, and we those with equal rewards; and its
 `correct_sample_advantage_boost_value`, which adds 0.1 to the normalised advantages of right responses, is not here.
 """
 
