@@ -1,7 +1,7 @@
 """What vLLM does twice on a CPU, done once: noise to sample with, and its own imports.
 
-vLLM (0.29 to 0.31) on a CPU draws noise twice for requests with a seed, as ours are: for the batch, then again from each
-request's generator, which replaces the first. With a vocabulary of 49,152 tokens each draw takes 1.3 ms a token,
+vLLM (0.29 to 0.31) on a CPU draws noise twice for requests with a seed, as ours are: for the batch, then again from
+each generator, which replaces the first. With a vocabulary of 49,152 tokens each draw takes 1.3 ms a token,
 and both together as long as the passes of a model of 135 million parameters. The sampled tokens are the same.
 """
 
