@@ -12,6 +12,7 @@ import os
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
@@ -73,7 +74,7 @@ class _Served(NamedTuple):
     config: ServeConfiguration
     markers: Markers
     tokenizer: Any
-    worded: Mapping[str, Markers]
+    worded: Mapping[str, Markers] = MappingProxyType({})
 
     @property
     def effort(self) -> str | None:
