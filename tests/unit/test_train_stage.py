@@ -42,6 +42,7 @@ def test_what_a_training_runs_on_is_not_what_it_learns(monkeypatch: pytest.Monke
         "cut_weights", "answers", "max_generated_tokens", "rollout_seeds", "one_pass", "reward", "credit",
         "own_baseline", "norm_adv_by_std", "filter_groups", "max_num_gen_batches", "loss_agg_mode", "loss_mode",
         "rollout_correction", "rollout_dtype", "precision", "lora_rank", "lora_alpha", "verl", "as_published",
+        "reward_settings",
     }  # fmt: skip
     assert others == plain["train"].keys() | unsaid
 

@@ -11,7 +11,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -112,9 +112,9 @@ def parts_of(settings: Settings) -> set[str]:
     return parts
 
 
-def unseen(resolved: Iterable[Settings]) -> dict[str, str]:
-    """Parts that no recorded rehearsal has exercised with this engine, and for each a preset that has it."""
-    shipped = _read(SHIPPED)
+def unseen(resolved: Iterable[Settings], shipped: Mapping[str, Any]) -> dict[str, str]:
+    """Parts that no rehearsal of the `shipped` ones has exercised with this engine, and for each a preset that has
+    it."""
     presets_of: dict[str, str] = {}
     seen: set[str] = set()
     for settings in resolved:
