@@ -86,10 +86,10 @@ class Runner:
 
 
 @pytest.mark.parametrize("marks", FAMILIES, ids=["one token", "two", "three", "calls"])
-@pytest.mark.parametrize("k", range(1, 9))
+@pytest.mark.parametrize("k", [1, 2, 5, 8])
 def test_every_row_gets_what_the_law_says_of_what_precedes_it(marks: Marks, k: int) -> None:
     """Requests come and go, with a part of their response at times, or stand still; drafts are right at times."""
-    for seed in range(40):
+    for seed in range(25):
         draw = random.Random(seed)
         runner = Runner(marks, 4, k)
         for _ in range(8):
