@@ -128,7 +128,7 @@ def servers(directory: Path, model: Path, plain_first: bool) -> Iterator[tuple[S
     else the machine does hits both."""
     sets = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
     started = command("embedded", SETTINGS, str(model), budget=None, host="127.0.0.1", port=1, further=[])
-    plain = _without(started.arguments, "--logits-processors", "--middleware")
+    plain = without(started.arguments, "--logits-processors", "--middleware")
     (port,) = free_ports(1)
     plain[plain.index("--port") + 1] = str(port)
     begun: dict[str, Server] = {}
@@ -143,7 +143,7 @@ def servers(directory: Path, model: Path, plain_first: bool) -> Iterator[tuple[S
         yield begun["ours"], begun["plain"]
 
 
-def _without(arguments: list[str], *flags: str) -> list[str]:
+def without(arguments: list[str], *flags: str) -> list[str]:
     kept = iter(arguments)
     return [argument for argument in kept if argument not in flags or next(kept) is None]
 

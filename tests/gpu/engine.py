@@ -14,6 +14,7 @@ import asyncio
 import json
 import random
 import time
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -98,15 +99,8 @@ def bytes_of_a_step(model: Path, sequences: int, context: float) -> float:
     config = json.loads((model / "config.json").read_text())
     heads = config.get("num_key_value_heads", config["num_attention_heads"])
     size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    weights = sum(2 * int(_size(each["shape"])) for each in tensors(model).values())
+    weights = sum(2 * prod(each["shape"]) for each in tensors(model).values())
     return weights + sequences * context * 4 * config["num_hidden_layers"] * heads * size
-
-
-def _size(shape: list[int]) -> int:
-    product = 1
-    for each in shape:
-        product *= each
-    return product
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:

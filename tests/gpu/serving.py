@@ -22,7 +22,7 @@ import aiohttp
 
 from elastic_core.system.network import free_ports
 from flows.commands.serve import command
-from tests.bench.bench_serving import PROMPTS, Timed, at_once, streamed
+from tests.bench.bench_serving import PROMPTS, Timed, at_once, streamed, without
 from tests.served import running
 
 THINK = {"cuda": 128, "cpu": 16}
@@ -91,8 +91,7 @@ def main() -> int:
         further=further,
     )
     ours = list(started.arguments)
-    kept = iter(ours)
-    plain = [each for each in kept if each not in ("--logits-processors", "--middleware") or next(kept) is None]
+    plain = without(ours, "--logits-processors", "--middleware")
     plain[plain.index("--port") + 1] = str(ports[1])
     processes, rounds = (4, options.rounds) if gpu else (1, 1)
     seen: dict[str, list[dict[str, float]]] = {}

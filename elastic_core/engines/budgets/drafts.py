@@ -62,6 +62,8 @@ class DraftBudgets:
         width = max(1, *map(len, closings))
         self._closing = torch.tensor([[*each, *[_NO_TOKEN] * (width - len(each))] for each in closings], device=device)
         self._closing_lengths = torch.tensor([len(each) for each in closings], device=device)
+        # Made once: what comes from the host in a step is waited for.
+        self._begun = [torch.tensor(begun[::-1], dtype=tokens.dtype, device=device) for begun, *_ in self._closings]
         # A committed length was looked at before at most drafts + 1 tokens, a row is at most `drafts` tokens after it,
         # and a closing's opening tokens are as many tokens before.
         longest = max((len(end) for end in ends), default=1)
@@ -163,9 +165,8 @@ class DraftBudgets:
             for i, token in enumerate(reversed(end)):
                 stands &= last[:, i : i + after.shape[1]] == token
             first = torch.where(stands, after, _UNLIMITED).amin(1)
-            start = torch.where(
-                first < found, first - call, start
-            )  # Of those that end together a think-end comes first.
+            # Of those that end together a think-end comes first.
+            start = torch.where(first < found, first - call, start)
             found = torch.minimum(found, first)
         return torch.where(found < _UNLIMITED, start, _UNKNOWN)
 
@@ -177,8 +178,7 @@ class DraftBudgets:
         at = written.clamp(0, self._window - 1)[:, None]
         for i, (begun, whole, _) in reversed(list(enumerate(self._closings[:-1]))):
             places = (at + self._back[: len(begun)]).clamp(max=self._window - 1)
-            expected = torch.tensor(begun[::-1], dtype=last.dtype, device=last.device)
-            stands = (last.gather(1, places) == expected).all(1) & (think >= len(begun))
+            stands = (last.gather(1, places) == self._begun[i]).all(1) & (think >= len(begun))
             number = torch.where(stands & ((think == len(begun)) | (not whole)), i, number)
         return number
 
