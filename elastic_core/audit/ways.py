@@ -70,7 +70,7 @@ async def try_ways(client: Client, sender: str, questions: Sequence[str], values
 
 
 def inexact(client: Client, tokens: int) -> int:
-    """By how many tokens a count may be wrong: a text that is encoded again may have others than were sampled."""
+    """Return by how much a count may be wrong: a text that is encoded again may have others than were sampled."""
     return 2 + tokens // 50 if client.counted_by == "text" and tokens else 0
 
 

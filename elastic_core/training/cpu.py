@@ -50,8 +50,8 @@ def register_engine(engine: Any) -> None:
 
 
 def start_no_load_balancer() -> None:
-    """In a trainer whose rollouts use `server.GroupedClient`, which needs none: its process would import for ten
-    seconds while two cores start all others."""
+    """Leave verl's balancer out of a trainer whose rollouts use `server.GroupedClient`, which needs none: its process
+    would import for ten seconds while two cores start all others."""
     from verl.workers.rollout import llm_server
 
     async def without(self: Any) -> None:

@@ -71,7 +71,7 @@ class DraftBudgets:
         self._back = torch.arange(self._window, device=device)
 
     def add(self, slot: int, budget: Budget | None, closed: bool | None = None, _: object = None) -> bool:
-        """As `SlotBudgets.add`; a thought is closed by the model's own marks alone."""
+        """See `SlotBudgets.add`; a thought is closed by the model's own marks alone."""
         self._new[slot] = budget, closed
         return budget is not None
 
