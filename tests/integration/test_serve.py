@@ -484,6 +484,7 @@ def test_what_generates_without_budgets_is_closed(server: str) -> None:
 OPEN = {
     "/docs",
     "/health",
+    "/kv_event_sources",
     "/load",
     "/metrics",
     "/openapi.json",
