@@ -51,6 +51,12 @@ VLLM = (
 def model_with_levels(directory: Path) -> Path:
     """The miniature's base with a budgets.json beside it, whose accuracies were not measured."""
     shutil.copytree(BASE, directory)
+    write_levels(directory)
+    return directory
+
+
+def write_levels(directory: Path) -> None:
+    """Write the levels of BUDGETS beside a model, whose accuracies were not measured."""
     levels = {
         name: Level(
             think=think,
@@ -79,7 +85,6 @@ def model_with_levels(directory: Path) -> Path:
             Point(think, 0.2 * (i + 1), think + 10.0, think + 20.0) for i, (think, _) in enumerate(BUDGETS.values())
         ],
     ).write(directory / LEVELS)
-    return directory
 
 
 @contextmanager

@@ -4,7 +4,8 @@
 set -e
 cd "$(dirname "$0")"
 : "${DATA:?the directory with train.parquet and validation.parquet}" "${MODEL:?the miniature}" "${OUT:=$(mktemp -d)}"
-export VERL_PLATFORM=cpu VLLM_TARGET_DEVICE=cpu ELASTIC_MODULES=$PWD ELASTIC_IMPORTS=mine:Shortest
+export VERL_PLATFORM=cpu VLLM_TARGET_DEVICE=cpu VLLM_CPU_KVCACHE_SPACE=1 VLLM_ENABLE_V1_MULTIPROCESSING=0 TQ_NUM_THREADS=1
+export ELASTIC_MODULES=$PWD ELASTIC_IMPORTS=mine:Shortest
 python -m verl.trainer.main_ppo --config-dir "$PWD" --config-name recipe \
     elastic.budget=48+32 elastic.reward=mine:Shortest '~elastic.reward_settings' elastic.rollout_seeds=request \
     "data.train_files=$DATA/train.parquet" "data.val_files=$DATA/validation.parquet" "actor_rollout_ref.model.path=$MODEL" \
@@ -12,7 +13,7 @@ python -m verl.trainer.main_ppo --config-dir "$PWD" --config-name recipe \
     actor_rollout_ref.actor.ppo_mini_batch_size=8 actor_rollout_ref.actor.optim.lr=1e-4 \
     actor_rollout_ref.rollout.n=4 actor_rollout_ref.rollout.agent.num_workers=1 \
     trainer.total_training_steps=2 trainer.test_freq=-1 trainer.val_before_train=false trainer.save_freq=2 \
-    trainer.default_local_dir="$OUT" trainer.n_gpus_per_node=1 trainer.logger=[console] \
+    trainer.default_local_dir="$OUT" hydra.run.dir="$OUT" trainer.n_gpus_per_node=1 trainer.logger=[console] \
     \
     trainer.device=cpu transfer_queue.backend.SimpleStorage.num_data_storage_units=1 +ray_kwargs.ray_init.num_gpus=1 ray_kwargs.ray_init.num_cpus=32 \
     actor_rollout_ref.actor.strategy=fsdp2 actor_rollout_ref.actor.use_dynamic_bsz=true \

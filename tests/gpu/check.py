@@ -51,8 +51,8 @@ PROBLEMS, SAMPLES = 30, 4  # Of both benchmarks together, and of each problem.
 BUCKET_MEGABYTES = 160
 """Of the weights that are sent to the sampler at once: a GPU's twin has 148 in its embedding alone."""
 _SECONDS = {
-    "cuda": {"engine": 130, "train": 230, "pipeline": 200, "gradient": 70, "serve": 200, "engine-mp": 130},
-    "cpu": {"engine": 60, "train": 100, "pipeline": 120, "gradient": 60, "serve": 90},
+    "cuda": {"engine": 130, "train": 230, "pipeline": 200, "verl": 150, "gradient": 70, "serve": 200, "engine-mp": 130},
+    "cpu": {"engine": 60, "train": 100, "pipeline": 120, "verl": 100, "gradient": 60, "serve": 90},
 }
 """What the long steps take, as seen on one H200 and on two cores."""
 GPU_TWIN = Size(layers=4, width=512, head=128)
@@ -144,6 +144,7 @@ class Check:
             Step("engine", f"an engine alone: {kept}", partial(self._engine, "engine"), made, used),
             Step("train", f"GRPO, killed after step {KILLED_AFTER}", train, made, used),
             Step("pipeline", f"GRPO goes on to step {STEPS}; sweep and report", self._pipeline, ("train",), used),
+            Step("verl", "a GRPO step beside plain verl's", self._beside_verl, ("pipeline",), used),
             Step("gradient", "untied and tied models have the right gradient over FSDP2 ranks", self._gradient),
             Step("serve", "elastic serve beside vllm serve", self._serve, made, used),
             Step(
@@ -199,6 +200,13 @@ class Check:
         self._keep(directory / gradients.RESULT)
         told = last_lines(self.commands.log("gradient"))[-1]
         return f"{told} (families: {', '.join(gradients.FAMILIES)}; untied and tied)"
+
+    def _beside_verl(self) -> str:
+        out = self.evidence / "verl.json"
+        training = newest(self.commands.results, "train/*")
+        arguments = ("-m", "tests.bench.bench_grpo", "--training", str(training), "--out", str(out))
+        self.commands.finish("verl", *arguments)
+        return last_lines(self.commands.log("verl"))[-1]
 
     def _engine(self, name: str) -> str:
         executor = ("--executor", "mp") if name == "engine-mp" else ()

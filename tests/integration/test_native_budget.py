@@ -15,8 +15,9 @@ from elastic_core.engines.base import RequestFailed, drive
 from elastic_core.engines.parameters import EngineParameters
 from elastic_core.engines.vllm import VllmEngine
 from elastic_core.miniature.problems import generate
-from elastic_core.models.special_tokens import chat_prompt, load_markers
+from elastic_core.models.special_tokens import Markers, chat_prompt, load_markers
 from elastic_core.strategies import STRATEGIES, Generate, Sampling
+from elastic_core.strategies.variants import Closing
 from elastic_core.trajectory import ThinkFinish, Trajectory
 
 MODEL = Path(elastic_core.miniature.__file__).parent / "base"
@@ -55,12 +56,13 @@ def decode(
     think_budget: int,
     sampling: Sampling = SAMPLING,
     after: tuple[int, ...] = (),
+    markers: Markers = MARKERS,
 ) -> list[Trajectory]:
     """One trajectory per prompt, the prompt's number its seed. Every one has passed `Trajectory.check`."""
     budget = Budget(think_budget, SOLUTION_BUDGET)
 
     async def all_prompts() -> list[Trajectory]:
-        rollouts = (STRATEGIES[name].decode((*prompt, *after), budget, MARKERS, sampling) for prompt in PROMPTS)
+        rollouts = (STRATEGIES[name].decode((*prompt, *after), budget, markers, sampling) for prompt in PROMPTS)
         return await asyncio.gather(*(drive(r, {"policy": engine}, seed) for seed, r in enumerate(rollouts)))
 
     return [trajectory.check(budget) for trajectory in runner.run(all_prompts())]
@@ -89,6 +91,23 @@ def test_the_model_closes_some_thoughts_itself_and_the_engine_the_others(
     """Otherwise the comparison above would have seen one of the two cases only."""
     finishes = {trajectory.think_finish for trajectory in decode(runner, engine, "separate_native", 128)}
     assert {ThinkFinish.CLOSED, ThinkFinish.FORCED} <= finishes
+
+
+@pytest.mark.parametrize("closing", ["answer-now", "soft", "soft-32-top2"])
+def test_a_cut_is_worded_as_by_two_requests(runner: asyncio.Runner, engine: VllmEngine, closing: str) -> None:
+    marks = Closing.parse(closing).of(TOKENIZER, MARKERS)
+    native = decode(runner, engine, "separate_native", 96, markers=marks)
+    reference = decode(runner, engine, f"separate_closing-{closing}", 96, markers=marks)
+    pairs = list(zip(native, reference, strict=True))
+    # Where a step of decoding and a prefill rank two tokens otherwise, a soft closing has another place.
+    same = [a.response_ids[: a.solution_start] == b.response_ids[: b.solution_start] for a, b in pairs]
+    assert sum(same) >= 0.97 * len(pairs)
+    cuts = [each for each in native if each.think_finish is ThinkFinish.FORCED]
+    assert cuts and all(each.think_tokens <= 96 for each in native)
+    if marks.soft:
+        assert any(each.think_tokens < 96 for each in cuts) and all(each.think_tokens >= 64 for each in cuts)
+    else:
+        assert all(each.forced_tokens == len(marks.words) + len(marks.close) for each in cuts)
 
 
 @pytest.mark.parametrize("think_budget", [0, 16, 128])
