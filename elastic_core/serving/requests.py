@@ -104,7 +104,7 @@ class Plan:
             return self
         budget = Budget(most if self.budget.think is None else min(most, self.budget.think), self.budget.solution)
         room = min(self.room, budget.limited + marks.max_forced)
-        return replace(self, body=_with_cap(self.body, budget.think), budget=budget, room=room)
+        return replace(self, body=_with_cap(self.body, budget.think, self.level), budget=budget, room=room)
 
     @property
     def lowered(self) -> bool:
@@ -179,7 +179,7 @@ def plan(
         if budget.total is None and rule is None:
             raise Refused(f"max_tokens is missing; give it beside the budget {budget}, which does not end by itself")
         body["max_tokens"] = room
-    body = _with_cap(body, budget.think)
+    body = _with_cap(body, budget.think, level)
     return replace(found, body=body, budget=budget, room=room, rule=rule, asked=budget, may_be_lowered=may_be_lowered)
 
 
@@ -301,10 +301,11 @@ def _tell(kind: Kind, body: dict[str, Any], settings: TemplateSettings, effort: 
         del body[TEMPLATE]
 
 
-def _with_cap(body: dict[str, Any], think: int | None) -> dict[str, Any]:
-    """The body with the thought's budget where the chat template has a field for it."""
+def _with_cap(body: dict[str, Any], think: int | None, level: str) -> dict[str, Any]:
+    """The body with the thought's budget where the client named one to the chat template. A level tells the template
+    what it was measured with."""
     told = body.get(TEMPLATE)
-    if think is None or not isinstance(told, dict) or told.get(CAP) is None:
+    if think is None or level in EFFORTS or not isinstance(told, dict) or told.get(CAP) is None:
         return body
     return {**body, TEMPLATE: {**told, CAP: think}}
 

@@ -80,24 +80,23 @@ def test_an_effort_reaches_the_template_and_a_budget_caps_it(
         def ask(own: dict[str, Any], **arguments: Any) -> tuple[list[int], dict[str, Any]]:
             extra: dict[str, Any] = {"return_token_ids": True}
             extra |= {"chat_template_kwargs": own} if own else {}
+            # vLLM reads names of channels in harmony's vocabulary, and the twin has another.
+            arguments |= {"max_tokens": 1} if is_harmony else {}
             found = client.chat.completions.create(
                 model=twin.name, messages=QUESTION, extra_body=extra, **arguments
             ).model_dump()
             return found["prompt_token_ids"], found["choices"][0]["elastic"]
 
         of_level, of_client = ask({}, reasoning_effort="low"), ask(case.own)
-        both = ask(case.own, reasoning_effort="low")
     tokenizer = load_markers(twin)[0]
-    for (prompt, told), words, cap in (
-        (of_level, case.told, "16+8"), (of_client, case.own, case.cap), (both, case.own, "16+8")
-    ):  # fmt: skip
-        assert told["budget"] == cap
-        assert told["thinking_tokens"] <= int(cap.partition("+")[0])
+    for (prompt, told), words, cap in ((of_level, case.told, "16+8"), (of_client, case.own, case.cap)):
         if is_harmony:
             from openai_harmony import HarmonyEncodingName, load_harmony_encoding
 
             text = load_harmony_encoding(HarmonyEncodingName.HARMONY_GPT_OSS).decode(prompt)
             assert f"Reasoning: {words['reasoning_effort']}\n" in text
-        else:
-            expected = tokenizer.apply_chat_template(QUESTION, add_generation_prompt=True, tokenize=False, **words)
-            assert tokenizer.decode(prompt).startswith(expected)
+            continue
+        assert told["budget"] == cap
+        assert told["thinking_tokens"] <= int(cap.partition("+")[0])
+        expected = tokenizer.apply_chat_template(QUESTION, add_generation_prompt=True, tokenize=False, **words)
+        assert tokenizer.decode(prompt).startswith(expected)

@@ -214,6 +214,15 @@ def test_a_level_carries_closing_and_effort_to_its_requests() -> None:
     assert plan("chat", {}, config, MINIATURE, worded={"low": soft}).marks is None
 
 
+def test_a_level_tells_the_template_what_it_was_measured_with_though_its_budget_is_another() -> None:
+    """Seed-OSS' effort is a number of tokens, which the level's t cuts."""
+    told = {"thinking_budget": 1024}
+    config = ServeConfiguration(None, {"low": Budget(16, 8)}, template={"low": told})
+    found = plan("chat", {"reasoning_effort": "low"}, config, MINIATURE)
+    assert (found.budget, found.body["chat_template_kwargs"]) == (Budget(16, 8), told)
+    assert found.with_thought(4, MINIATURE).body["chat_template_kwargs"] == told
+
+
 @given(st.integers(0, 300), st.integers(1, 24), st.integers(1, 8), st.integers(1, 5))
 def test_tokens_of_a_soft_closing_are_counted_as_the_strategy_counts_them(
     seed: int, think: int, solution: int, step: int
