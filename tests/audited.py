@@ -141,6 +141,7 @@ class Scripted:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # A response is one write: a second small one waits 40 ms for the first's acknowledgement.
     server: _Listening
 
     def do_GET(self) -> None:
