@@ -116,6 +116,7 @@ class ApiServer:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # A response is one write: a second small one waits 40 ms for the first's acknowledgement.
     server: _Listening
 
     def do_GET(self) -> None:
