@@ -22,7 +22,13 @@ settings.load_profile("elastic-anew" if "DRAW_ANEW" in os.environ else "elastic"
 
 TOGETHER = {
     "`elastic up`": {"test_service_pages.py", "test_services.py"},
-    "the smoke pipeline": {"test_pipeline.py", "test_sweep.py", "test_tour.py", "test_deployment.py"},
+    "the smoke pipeline": {
+        "test_pipeline.py",
+        "test_sweep.py",
+        "test_tour.py",
+        "test_deployment.py",
+        "test_architecture.py",
+    },
     "a Ray cluster": {
         "test_local_ray.py",
         "test_private_queues.py",
