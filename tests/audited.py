@@ -17,25 +17,7 @@ MODEL = "scripted"
 FIELD = "thinking_token_budget"
 OPEN, END = "<think>", "</think>"
 _TOKEN = re.compile(r"</?think>|\w+|\s|[^\w\s]")
-_WORDS = (
-    "so",
-    "then",
-    "we",
-    "take",
-    "the",
-    "sum",
-    "of",
-    "both",
-    "and",
-    "see",
-    "it",
-    "is",
-    "wrong",
-    "a",
-    "sign",
-    "was",
-    "lost",
-)
+_WORDS = re.findall(r"\w+", "so then we take the sum of both and see it is wrong a sign was lost")
 
 
 def tokens_of(text: str) -> list[str]:
