@@ -51,6 +51,8 @@ test: install ## Lint and unit tests at the same time, then integration and end-
 	@$(MAKE) --no-print-directory -j2 lint unit
 	@$(MAKE) --no-print-directory integration
 
+# Tests share the cores as it is, and the tables of tests are small.
+unit integration: export POLARS_MAX_THREADS = 1
 unit: install ## Tests that start nothing
 	$(BIN)/pytest tests/unit tests/bench -m "not slow" --timeout 900 -n auto
 

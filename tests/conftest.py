@@ -22,7 +22,13 @@ settings.load_profile("elastic-anew" if "DRAW_ANEW" in os.environ else "elastic"
 
 TOGETHER = {
     "`elastic up`": {"test_service_pages.py", "test_services.py"},
-    "the smoke pipeline": {"test_pipeline.py", "test_sweep.py", "test_tour.py", "test_deployment.py"},
+    "the smoke pipeline": {
+        "test_pipeline.py",
+        "test_sweep.py",
+        "test_tour.py",
+        "test_deployment.py",
+        "test_architecture.py",
+    },
     "a Ray cluster": {
         "test_local_ray.py",
         "test_private_queues.py",
@@ -40,16 +46,23 @@ LONGEST = (
     "test_sweep.py",
     "test_tour.py",
     "test_playground_page.py",
-    "test_report_views.py",
-    "test_warm_start.py",
-    "test_sweep_ray.py",
+    "test_service_pages.py",
+    "test_services.py",
+    "test_grade_math.py",
     "test_examples.py",
     "test_serve_rules.py",
     "test_serve_dialects.py",
     "test_serve.py",  # Its last test ends the server.
-    "test_grade_math.py",
-    "test_service_pages.py",
-    "test_services.py",
+    "test_report_views.py",
+    "test_warm_start.py",
+    "test_sweep_ray.py",
+    "test_serve_over.py",
+    "test_serve_tools.py",
+    "test_report_build.py",
+    "test_sft_resume.py",
+    "test_seeded_noise.py",
+    "test_grade_code.py",
+    "test_sandbox.py",
 )
 """Files that begin first, so that all processes end together."""
 

@@ -99,6 +99,7 @@ def serving() -> Iterator[Server]:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # A response is one write: a second small one waits 40 ms for the first's acknowledgement.
     site: Server
 
     def do_HEAD(self) -> None:

@@ -3,24 +3,24 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
+from unittest.mock import patch
 
 PROJECT = Path(__file__).resolve().parent.parent
-_ROOMS = tuple(f"{PROJECT}/{room}/" for room in ("elastic_core", "flows", "reports", "tasks"))
+ROOMS = ("elastic_core", "flows", "reports", "tasks")
+_DIRECTORIES = tuple(f"{PROJECT}/{room}/" for room in ROOMS)
 
 
 @contextmanager
 def traced() -> Iterator[list[str]]:
-    """The files, as the calls come. What an import runs is no call: modules, bodies of classes, and functions that they
-    call."""
-    files: dict[str, None] = {}
+    """The files, as the calls come. An import is not traced: what it runs is no call, and libraries take seconds."""
     found: list[str] = []
     seen: set[CodeType] = set()
 
@@ -28,31 +28,35 @@ def traced() -> Iterator[list[str]]:
         code = frame.f_code
         if event != "call" or code in seen:
             return
-        ours = code.co_filename.startswith(_ROOMS) and code.co_flags & inspect.CO_OPTIMIZED
-        if ours and _imports(frame.f_back):
-            return
         seen.add(code)
         name = code.co_filename.removeprefix(f"{PROJECT}/")
-        if ours and name not in files:
-            files[name] = None
+        if code.co_filename.startswith(_DIRECTORIES) and name not in found:
             found.append(name)
 
     before = sys.getprofile()
     threading.setprofile(profile)
     sys.setprofile(profile)
     try:
-        yield found
+        with (
+            patch("builtins.__import__", _untraced(__import__)),
+            patch("importlib.import_module", _untraced(import_module)),
+        ):
+            yield found
     finally:
         sys.setprofile(before)
         threading.setprofile(None)  # type: ignore[arg-type]
 
 
-def _imports(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            return True
-        frame = frame.f_back
-    return False
+def _untraced(call: Callable[..., Any]) -> Callable[..., Any]:
+    def untraced(*arguments: Any, **named: Any) -> Any:
+        before = sys.getprofile()
+        sys.setprofile(None)
+        try:
+            return call(*arguments, **named)
+        finally:
+            sys.setprofile(before)
+
+    return untraced
 
 
 def files_of(call: Callable[[], object]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from bisect import bisect
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -71,10 +72,12 @@ class Steps(NamedTuple):
 
     def at(self, running: float) -> float:
         """Seconds of a step with so many."""
-        if running <= self.running[-1] or len(self.running) == 1:
-            return float(np.interp(running, self.running, self.seconds))
-        (low, high), (fast, slow) = self.running[-2:], self.seconds[-2:]
-        return slow + (slow - fast) / (high - low) * (running - high)
+        place, last = bisect(self.running, running) - 1, len(self.running) - 1
+        if place < 0 or not last:
+            return self.seconds[0]
+        low = min(place, last - 1)
+        slope = (self.seconds[low + 1] - self.seconds[low]) / (self.running[low + 1] - self.running[low])
+        return slope * (running - self.running[place]) + self.seconds[place]
 
     def running_at(self, seconds: float) -> float:
         """Most that may run so that a step takes at most so long; below 1 where even one takes longer."""

@@ -14,7 +14,7 @@ import polars as pl
 
 from elastic_core.errors import UserError, nearest
 from elastic_core.statistics.estimates import sampled_tokens
-from elastic_core.sweep.table import ManifestMismatch, SweepTable
+from elastic_core.sweep.table import SweepTable
 from elastic_core.trajectory import BUDGET, KEY
 from flows.commands.options import table_of_last_run
 from flows.runtime.environment import prepare, runs_directory
@@ -22,7 +22,7 @@ from reports.comparison import paired_cells, render_pairs
 from reports.summary import metric_name
 from tasks.records.mlflow_tracker import LABEL, Tracker, run_name
 from tasks.records.stage_directory import TABLE
-from tasks.records.tables import nearest_sweep, sound_rows
+from tasks.records.tables import nearest_sweep, open_table, sound_rows
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -116,7 +116,7 @@ def find_side(name: str, runs: Path, tracking_uri: str | None = None) -> Side:
     """What one argument names; UserError when it is not to be found, or names several."""
     directory = Path(name)
     if directory.is_dir():
-        return _side(name, directory / TABLE if (directory / TABLE).is_dir() else directory)
+        return Side(name, open_table(directory))
     from mlflow import MlflowClient
 
     # Without a Tracker, which would make an experiment.
@@ -135,17 +135,7 @@ def find_side(name: str, runs: Path, tracking_uri: str | None = None) -> Side:
         budget: Iterator[int | None] = (None if tags[tag] == "unlimited" else int(tags[tag]) for tag in ("t", "s"))
         places = {name: tags[name] for name in ("model", "benchmark", "strategy")}
         cell = places | dict(zip(BUDGET, budget, strict=True))
-    return _side(name, runs / preset / "sweep" / key / TABLE, run.info.run_id, cell)
-
-
-def _side(name: str, table: Path, run_id: str | None = None, cell: Mapping[str, Any] | None = None) -> Side:
-    try:
-        return Side(name, SweepTable(table), run_id, cell)
-    except (OSError, ManifestMismatch) as error:
-        raise UserError(
-            f"{name}: no trajectory table at {table} ({error}); expected runs/PRESET/sweep/KEY or an MLflow run of a "
-            "sweep whose table is below this runs directory"
-        ) from None
+    return Side(name, open_table(runs / preset / "sweep" / key / TABLE), run.info.run_id, cell)
 
 
 def _run(client: MlflowClient, name: str) -> Run:

@@ -25,7 +25,7 @@ def watched_run(runs: Path) -> WatchedRun:
     """The smoke pipeline, where any of its processes listened, and what they left in shared directories."""
     process = psutil.Process()
     # Twice a second would take a fifth of a core from what it looks at.
-    with watched(process, 1) as places, watched(process, 1, left) as files:
+    with watched(process, 2) as places, watched(process, 2, left) as files:
         return elastic("run", "pipeline", "--preset", "smoke", runs=runs), places, files
 
 

@@ -110,7 +110,7 @@ def refusal(*arguments: str) -> str:
 def test_what_cannot_be_compared_is_one_sentence(runs: Path) -> None:
     directory = str(sweep(runs, "e"))
     assert "no directory, MLflow run id or MLflow run name 'nowhere'" in refusal(directory, "nowhere")
-    assert "no trajectory table" in refusal(directory, str(runs))
+    assert "is not a trajectory table; its tables are" in refusal(directory, str(runs))
     other = str(sweep(runs, "f", sha256="of other problems"))
     assert "easy " in refusal(directory, other)
     tracker = Tracker("embedded", runs)

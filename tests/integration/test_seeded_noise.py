@@ -2,7 +2,6 @@
 starts without a process that imports all of vLLM to look at the model's class."""
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -10,7 +9,7 @@ from elastic_core.engines.parameters import EngineParameters
 from elastic_core.miniature.warm_start import BASE
 from tests.processes import python
 
-PROGRAM = """
+NOISE = """
 import torch
 from vllm.v1.sample.ops import topk_topp_sampler as ops
 from elastic_core.engines.seeded_noise import install_in_vllm
@@ -31,17 +30,6 @@ after = [drawn(seeds) for seeds in cases]
 print([tokens for tokens, _ in before] == [tokens for tokens, _ in after])
 print([untouched for _, untouched in before], [untouched for _, untouched in after])
 """
-
-
-@pytest.mark.parametrize("ours", [True, False], ids=["ours", "of others"])
-def test_the_noise_of_seeded_requests_is_drawn_once(ours: bool) -> None:
-    """The batch's own generator stands still where every request has one."""
-    variables = EngineParameters(device="cpu").environment if ours else {}
-    environment = {name: value for name, value in os.environ.items() if name != "ELASTIC_PRIVATE_STORES"} | variables
-    found = python(PROGRAM, environment=environment)
-    assert found.stdout.split("\n")[-3:-1] == ["True", f"[False, False] [{ours}, False]"]
-
-
 LOOK = """
 import subprocess, sys
 from vllm.engine.arg_utils import EngineArgs
@@ -54,13 +42,26 @@ print(started.count(registry._SUBPROCESS_COMMAND), config.model_config._model_in
 """
 
 
-def test_no_process_is_started_to_look_at_a_model(tmp_path: Path) -> None:
-    """On a machine where no engine has run yet. What is seen is the same."""
-    seen = {}
-    for name, variables in (("ours", EngineParameters(device="cpu").environment), ("of others", {})):
-        kept = {name: value for name, value in os.environ.items() if name != "ELASTIC_PRIVATE_STORES"}
-        environment = {**kept, **variables, "VLLM_CACHE_ROOT": str(tmp_path / name)}
-        found = python(LOOK, str(BASE), environment=environment).stdout.splitlines()[-1]
-        seen[name] = found.partition(" ")
-    assert (seen["ours"][0], seen["of others"][0]) == ("0", "1")
-    assert seen["ours"][2] == seen["of others"][2] and "LlamaForCausalLM" in seen["ours"][2]
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, list[str]]:
+    """What both programs say in one process, under our environment and without it, where no engine has run yet."""
+    kept = {name: value for name, value in os.environ.items() if name != "ELASTIC_PRIVATE_STORES"}
+    found = {}
+    for ours in (True, False):
+        variables = EngineParameters(device="cpu").environment if ours else {}
+        environment = {**kept, **variables, "VLLM_CACHE_ROOT": str(tmp_path_factory.mktemp("cache"))}
+        found[ours] = python(NOISE + LOOK, str(BASE), environment=environment).stdout.splitlines()[-3:]
+    return found
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["ours", "of others"])
+def test_the_noise_of_seeded_requests_is_drawn_once(said: dict[bool, list[str]], ours: bool) -> None:
+    """The batch's own generator stands still where every request has one."""
+    assert said[ours][:2] == ["True", f"[False, False] [{ours}, False]"]
+
+
+def test_no_process_is_started_to_look_at_a_model(said: dict[bool, list[str]]) -> None:
+    """What is seen is the same."""
+    (ours, seen), (others, seen_by_others) = (said[each][2].split(" ", 1) for each in (True, False))
+    assert (ours, others) == ("0", "1")
+    assert seen == seen_by_others and "LlamaForCausalLM" in seen
