@@ -183,7 +183,8 @@ class Report:
         self.anytime = anytime_accuracy(problems, parameters.distribution)
         self.theirs = published(summary["benchmark"].unique(), [*summary["model"].unique(), sources.preset])
         self.headline = headline(problems, summary, self.anytime, self.trainings)
-        self._choose(main_model(summary["model"]))
+        self.on = main_model(summary["model"])
+        self._choose(self.on)
         self._say(requested, whole)
 
     def _choose(self, on: str) -> None:
@@ -219,6 +220,7 @@ class Report:
         told = [
             *verdict.more_tokens_hurt(self.hurt),
             *verdict.goes_on_thinking(self.leaks),
+            *verdict.told_an_effort(self.by_strategy, self.summary, self.on),
             verdict.verdict(self.problems, compared, self.claims, responses),
             *verdict.cut_short(self.rows),
             *(training.idle(name) for name, training in self.sources.trainings.items()),

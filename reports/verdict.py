@@ -19,7 +19,8 @@ from elastic_core.statistics.estimates import seed_columns
 from elastic_core.statistics.intervals import LEVEL, Estimate
 from elastic_core.statistics.responses import LEAK, ResponseKind
 from elastic_core.statistics.which_budget import Choices, NonInferiority, Reason
-from elastic_core.strategies import BASELINE, SERVED
+from elastic_core.strategies import BASELINE, FREE, SERVED
+from elastic_core.strategies.variants import split_variant
 from elastic_core.sweep.grid import samples_of, within
 from elastic_core.sweep.sound import Whole
 from elastic_core.trajectory import CELL, ThinkFinish
@@ -255,6 +256,27 @@ def goes_on_thinking(leaks: pl.DataFrame) -> list[str]:
     budget = Budget(worst["think_budget"], worst["solution_budget"])
     words = {"plain": plain(worst["strategy"]), "share": share, "budget": budget, "more": over.height - 1}
     return [sentence("leaks", **worst, **words)]
+
+
+def told_an_effort(differences: pl.DataFrame, summary: pl.DataFrame, model: str) -> list[str]:
+    """A sentence on the effort with which a model that is given no budget samples the fewest tokens, if that is fewer
+    than without being told one: what it saves, and the difference in points on each benchmark, from the differences
+    between strategies."""
+    tokens = summary.filter(model=model).select("benchmark", "tokens_mean", second="strategy")
+    told = differences.filter(pl.col("second").str.starts_with(f"{FREE}_effort-"), model=model, first=FREE)
+    pairs = told.join(tokens, on=["second", "benchmark"])
+    pairs = pairs.join(tokens.filter(second=FREE).drop("second"), on="benchmark", suffix="_free")
+    ratio = pl.col("tokens_mean").sum() / pl.col("tokens_mean_free").sum()
+    found = pairs.group_by("second").agg(ratio.alias("ratio")).filter(pl.col("ratio") < 1).sort("ratio", "second")
+    if found.is_empty():
+        return []
+    cheapest, share = found.row(0)
+    shown = [
+        f"{with_bounds(row['difference'], row['low'], row['high'], '+.1f')} points on {row['benchmark']}"
+        for row in pairs.filter(second=cheapest).sort("benchmark").iter_rows(named=True)
+    ]
+    effort, saved = split_variant(cheapest)[2], 100 * (1 - share)
+    return [sentence("effort", model=model, effort=effort, saved=saved, points=listed(shown))]
 
 
 def to_set(settings: Sequence[Setting]) -> str:

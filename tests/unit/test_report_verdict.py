@@ -10,7 +10,7 @@ import pytest
 from elastic_core.budget import Budget, TrainingBudget
 from elastic_core.data.problems import Problem
 from elastic_core.rewards.truth import guesses
-from elastic_core.statistics.accuracy import paired_difference
+from elastic_core.statistics.accuracy import paired_difference, paired_differences
 from elastic_core.statistics.estimates import seeds_as_one
 from elastic_core.statistics.which_budget import advised_budgets, choose_budgets
 from elastic_core.sweep.grid import build_cells
@@ -26,6 +26,7 @@ from reports.verdict import (
     pairs_of,
     readable,
     settings,
+    told_an_effort,
 )
 from reports.verdict import brief as brief_of
 from reports.verdict import to_set as to_set_of
@@ -216,6 +217,23 @@ def test_the_deepest_fall_is_told_first_and_the_others_counted() -> None:
     (sentence,) = more_tokens_hurt(falls)
     assert re.search(r"base on easy .*34\.8 \[28\.0, 41\.0\] .*t = 0 to t = 48.* 1 other ", sentence)
     assert more_tokens_hurt(falls.clear()) == []
+
+
+def test_an_effort_that_needs_fewer_tokens_is_named_with_what_it_loses() -> None:
+    """"low" writes half a thought and is right as often, "high" a longer one."""
+    free = make_rows(["base"], strategies=["unconstrained"])
+    told = [
+        free.with_columns(strategy=pl.lit(f"unconstrained_effort-{effort}"), think_tokens=tokens)
+        for effort, tokens in (("low", pl.col("think_tokens") // 2), ("high", pl.col("think_tokens") + 9))
+    ]
+
+    def said(*parts: pl.DataFrame) -> list[str]:
+        rows = pl.concat([free, *parts])
+        return told_an_effort(paired_differences(rows, "strategy", "unconstrained"), summarize(rows), "base")
+
+    (sentence,) = said(*told)
+    assert sentence.startswith("Told low, base without a budget samples 4") and " points on easy and " in sentence
+    assert said() == said(told[1]) == []
 
 
 def trained_with(equal: list[float]) -> Training:
