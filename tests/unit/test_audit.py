@@ -78,7 +78,7 @@ def test_a_budget_that_is_lost_in_one_request_of_five_is_found() -> None:
     assert verdict(found) in ("exact", "over")
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_a_right_server_breaks_nothing(seed: int) -> None:
     vocabulary = Scripted().vocabulary
     kinds: list[tuple[str, Scripted, Any]] = [
