@@ -10,8 +10,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.loopback import Handler, served
 
 MODEL = "drawn"
 CONTEXT = 512
@@ -114,21 +115,20 @@ class ApiServer:
                 self._under_way -= 1
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: _Listening
+class _Handler(Handler):
+    site: ApiServer
 
     def do_GET(self) -> None:
-        if self.server.api.is_away:
+        if self.site.is_away:
             self.close_connection = True
             return
         if self.path.startswith("/v1/") and self._refused():
             return
-        found = self.server.api.described(self.path)
-        self._answer(404 if found is None else 200, found or {"error": {"message": "not found"}})
+        found = self.site.described(self.path)
+        self.answer(404 if found is None else 200, found or {"error": {"message": "not found"}})
 
     def do_POST(self) -> None:
-        api = self.server.api
+        api = self.site
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self._refused():
             return None
@@ -137,53 +137,26 @@ class _Handler(BaseHTTPRequestHandler):
                 time.sleep(api.seconds)
                 found = api.talk(body) if "messages" in body else api.draw(body)
                 api.drawn.append(body)
-                return self._answer(200, found)
+                return self.answer(200, found)
             time.sleep(fault.seconds)
             if fault.status == 0:
                 self.close_connection = True
                 return None
             after = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
-            return self._answer(fault.status, {"error": {"message": fault.message}}, after)
+            return self.answer(fault.status, {"error": {"message": fault.message}}, after)
 
     def _refused(self) -> bool:
         """Whether the key was wrong, which is then said."""
-        given, key = self.headers.get("Authorization"), self.server.api.key
+        given, key = self.headers.get("Authorization"), self.site.key
         if key is None or given == f"Bearer {key}":
             return False
-        self._answer(401, {"error": {"message": f"no such key: {given}"}})
+        self.answer(401, {"error": {"message": f"no such key: {given}"}})
         return True
-
-    def _answer(self, status: int, found: dict[str, Any], headers: dict[str, str] | None = None) -> None:
-        content = json.dumps(found).encode()
-        self.send_response(status)
-        for name, value in {**(headers or {}), "Content-Length": str(len(content))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
-class _Listening(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-    api: ApiServer
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that gives up is not an error."""
 
 
 @contextmanager
 def listening(api: ApiServer, port: int = 0) -> Iterator[ApiServer]:
     """Serve it on loopback, at any free port or this one."""
-    with _Listening(("127.0.0.1", port), _Handler) as server:
-        server.api = api
-        api.url = f"http://127.0.0.1:{server.server_port}/v1"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
-        try:
-            yield api
-        finally:
-            server.shutdown()
-            thread.join()
+    with served(_Handler, api, port) as url:
+        api.url = f"{url}/v1"
+        yield api

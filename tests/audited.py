@@ -10,8 +10,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.loopback import Handler, served
 
 MODEL = "scripted"
 FIELD = "thinking_token_budget"
@@ -139,27 +140,26 @@ class Scripted:
         return {"choices": choices, "usage": usage}
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: _Listening
+class _Handler(Handler):
+    site: Scripted
 
     def do_GET(self) -> None:
         found = {"/v1/models": {"data": [{"id": MODEL, "owned_by": "scripted"}]}, "/version": {"version": "1.0"}}
-        self._answer(200 if self.path in found else 404, found.get(self.path, {"error": {"message": "not found"}}))
+        self.answer(200 if self.path in found else 404, found.get(self.path, {"error": {"message": "not found"}}))
 
     def do_POST(self) -> None:
-        scripted = self.server.scripted
+        scripted = self.site
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path == "/tokenize" and scripted.tokenizes:
-            return self._answer(200, {"tokens": scripted.vocabulary.encode(tokens_of(body["prompt"]))})
+            return self.answer(200, {"tokens": scripted.vocabulary.encode(tokens_of(body["prompt"]))})
         if self.path == "/v1/messages":
             return self._message(body)
         if self.path != "/v1/chat/completions":
-            return self._answer(404, {"error": {"message": "not found"}})
+            return self.answer(404, {"error": {"message": "not found"}})
         if "reasoning_budget" in body:
-            return self._answer(400, {"error": {"message": scripted.refusal}})
+            return self.answer(400, {"error": {"message": scripted.refusal}})
         found = scripted.respond({"stream": False, **body})
-        return self._stream(found) if body.get("stream") else self._answer(200, found)
+        return self._stream(found) if body.get("stream") else self.answer(200, found)
 
     def _message(self, body: dict[str, Any]) -> None:
         """As Anthropic's API, whole or as a stream."""
@@ -169,7 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
             "stop": body.get("stop_sequences", ()),
         }
         asked |= {"response_format": {}} if "output_config" in body and "format" in body["output_config"] else {}
-        found = self.server.scripted.respond({"stream": False, **asked})
+        found = self.site.respond({"stream": False, **asked})
         choice = found["choices"][0]
         blocks: list[dict[str, Any]] = [{"type": "thinking", "thinking": choice["message"]["reasoning"]}]
         if text := choice["message"]["content"]:
@@ -179,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
         told = {"stop_reason": "max_tokens" if choice["finish_reason"] == "length" else "end_turn"}
         usage = {"output_tokens": found["usage"]["completion_tokens"]}
         if not body.get("stream"):
-            return self._answer(200, {"type": "message", "content": blocks, "usage": usage, **told})
+            return self.answer(200, {"type": "message", "content": blocks, "usage": usage, **told})
         deltas = [{"type": f"{each['type']}_delta", **each} for each in blocks]
         return self._events(
             [
@@ -209,36 +209,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"data: [DONE]\n\n")
         self.close_connection = True
 
-    def _answer(self, status: int, found: dict[str, Any]) -> None:
-        content = json.dumps(found).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
-class _Listening(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-    scripted: Scripted
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that leaves is not an error."""
-
 
 @contextmanager
 def listening(scripted: Scripted) -> Iterator[Scripted]:
     """Serve it on loopback, at any free port."""
-    with _Listening(("127.0.0.1", 0), _Handler) as server:
-        server.scripted = scripted
-        scripted.url = f"http://127.0.0.1:{server.server_port}/v1"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
-        try:
-            yield scripted
-        finally:
-            server.shutdown()
-            thread.join()
+    with served(_Handler, scripted) as url:
+        scripted.url = f"{url}/v1"
+        yield scripted
