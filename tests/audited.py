@@ -120,6 +120,8 @@ class Scripted:
             return '{"answer": "many"}'
         if "tools" in body and self.fault == "tool call":
             return '{"answer": '
+        if "tools" in body and not body["tools"][0].get("function", body["tools"][0]).get("strict"):
+            return "-2"  # As vLLM's: any JSON.
         if "tools" in body or "response_format" in body:
             return f'{{"answer": {draw.randrange(100)}}}'
         if is_cut and self.fault == "empty":

@@ -90,10 +90,11 @@ class Run:
             at = number // 2 if "pairs" in check else number
             t, question = self.budgets[at % 2], self.questions[at % len(self.questions)]
             given = _filled(check.get(self.client.api, {}), {"{question}": question, "{word}": self.word})
-            given |= self.client.limit(t // 2) if "half" in check else {}
-            asked = requesting(self.way.path, t) | given
-            stream = "stream" in check or leave_after > 0
-            return [(t, each) for each in await self.client.ask(question, at, asked, stream, leave_after)]
+            given |= {self.client.form[0]: t // 2} if "half" in check else {}
+            answers = await self.client.ask(
+                question, at, requesting(self.way.path, t) | given, "stream" in check or leave_after > 0, leave_after
+            )
+            return [(t, each) for each in answers]
 
         if "leaving" in check:
             await asyncio.gather(*(one(number, leave_after=3) for number in range(FEW)))

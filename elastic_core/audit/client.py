@@ -15,9 +15,13 @@ from elastic_core.errors import UserError
 from elastic_core.models.families import split_thought, thoughts
 
 Api = Literal["chat", "messages"]
-_LIMITS = ("max_tokens", "max_completion_tokens")
-_FORMS = ((_LIMITS[0], "seed", "return_token_ids"), (_LIMITS[0], "seed"), _LIMITS[:1], _LIMITS[1:])
-"""Fields of every request; the first form that the server takes is used."""
+_FORMS = (
+    ("max_tokens", "seed", "return_token_ids"),
+    ("max_tokens", "seed"),
+    ("max_tokens",),
+    ("max_completion_tokens",),
+)
+"""Fields of every request, the limit of the response first; the first form that the server takes is used."""
 _FINISHES = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
 Ids = Sequence[int]
 
@@ -63,22 +67,22 @@ class Client:
     encode: Callable[[str], Ids] | None = None
     counted_by: Literal["ids", "text", "usage", ""] = ""
     sent: int = 0
-    form: tuple[str, ...] = ()
+    form: Sequence[str] = ()
     marks: tuple[Ids, Ids] = ((), ())
     """Ids that open and that end a thought."""
 
     async def begin(self, questions: Sequence[str]) -> list[Answer]:
         """Find the form of requests that the server takes, and what tells the length of a thought; return responses
         without a budget. Raises UserError when it takes none of them, or nothing tells."""
-        refusal, found = "", list[Answer]()
+        refusal = ""
         for form in _FORMS if self.api == "chat" else _FORMS[2:3]:
-            self.form = form
+            self.form = form.split()
             try:
                 found = await self.ask(questions[0], 0, {})
                 break
             except RequestFailed as error:
                 refusal = reason(error)
-        if not found:
+        else:
             raise UserError(f"{self.server.address} takes no plain request: {refusal}")
         for i, question in enumerate(questions[1:], start=1):
             found += await self.ask(question, i, {})
@@ -87,12 +91,8 @@ class Client:
             await self._count(each)
         return found
 
-    def limit(self, tokens: int) -> dict[str, int]:
-        """The field that limits a whole response."""
-        return {name: tokens for name in self.form if name in _LIMITS}
-
     async def ask(
-        self, question: str, seed: int, given: Mapping[str, Any], stream: bool = False, leave_after: int = 0
+        self, question: str, seed: int, given: dict[str, Any], stream: bool = False, leave_after: int = 0
     ) -> list[Answer]:
         """The choices of a response to a request with the fields `given`. With `leave_after` the connection is closed
         after so many events, and there are none. Raises as `HttpServer.post`."""
@@ -100,13 +100,11 @@ class Client:
         body: dict[str, Any] = {"model": self.server.address.model, "messages": [{"role": "user", "content": question}]}
         body |= {name: values.get(name, self.tokens) for name in self.form}
         body |= {"stream_options": {"include_usage": True}} if stream and self.api == "chat" else {}
-        body |= given
-        self.sent, began = self.sent + 1, time.monotonic()
+        self.sent, began, number = self.sent + 1, time.monotonic(), 0
         answers: dict[int, Answer] = {}
         usage: dict[str, Any] = {}
         try:
-            async with aclosing(self._events(body, stream)) as events:
-                number = 0
+            async with aclosing(self._events(body | given, stream)) as events:
                 async for event in events:
                     number += 1
                     if number == leave_after:
@@ -117,8 +115,12 @@ class Client:
                         _add(answer, each)
                         if stream and answer.seconds is None and (answer.text or answer.arguments):
                             answer.seconds = time.monotonic() - began
+        except (AttributeError, KeyError, TypeError, ValueError):
+            answers.clear()  # Of another form.
         finally:
             self.tick()
+        if not answers:
+            raise RequestFailed("a response is not of the API's form, or is empty")
         for answer in answers.values():
             answer.usage = usage if len(answers) == 1 else {}
             if not answer.thought:  # Split off only where the server splits none.
@@ -134,7 +136,7 @@ class Client:
             return
         async with aclosing(self.server.stream(path, body)) as events:
             async for event in events:
-                if "error" in event:
+                if event.get("error"):
                     raise RequestFailed(f"the stream ended with an error: {event['error']}")
                 yield _as_chat(event)
 
@@ -165,14 +167,16 @@ class Client:
         )
         if not self.counted_by:
             raise UserError(
-                f"{self.server.address}: nothing tells how long its thoughts are: it returns no token ids, its usage "
-                "has no true reasoning_tokens, and it has no tokenizer; "
-                + ("give one: --tokenizer" if shown else "and shows no thought: has it a reasoning parser?")
-            )
+                f"{self.server.address}: nothing tells how long its thoughts are: it returns no token ids and no true "
+                + ("reasoning_tokens, and has no tokenizer; give one: --tokenizer" if shown else
+                   "reasoning_tokens, and shows no thought; has it a reasoning parser, and does its model think?")
+            )  # fmt: skip
 
     async def _count(self, answer: Answer) -> None:
         opened, ended = self.marks
-        answer.again = has_marks(answer.text)
+        answer.again = any(
+            mark in answer.text for each in thoughts().values() if not each.text for mark in (each.open, *each.ends)
+        )
         start = len(opened) if answer.ids[: len(opened)] == list(opened) else 0
         end = _find(answer.ids, ended, start)
         if self.counted_by == "usage":
@@ -185,11 +189,6 @@ class Client:
             answer.count = len(answer.ids) - start
         else:
             answer.count = len(await self._encode(answer.thought)) if answer.thought.strip() else 0
-
-
-def has_marks(text: str) -> bool:
-    """Whether a text has a mark of any family's thought that is no plain text."""
-    return any(mark in text for each in thoughts().values() for mark in (each.open, *each.ends) if not each.text)
 
 
 def reason(error: Exception) -> str:
@@ -219,8 +218,9 @@ def _as_chat(document: dict[str, Any]) -> dict[str, Any]:
     """A message of Anthropic's API, or an event of its stream, as a chat's; a chat's as it is."""
     if "type" not in document:
         return document
-    blocks = document.get("content") or [document.get("delta") or {}]
-    told = document.get("stop_reason") or (document.get("delta") or {}).get("stop_reason")
+    delta = document.get("delta") or {}
+    blocks = document.get("content") or [delta]
+    reason = str(document.get("stop_reason") or delta.get("stop_reason") or "")
     usage = (document.get("message") or document).get("usage") or {}
     calls = [json.dumps(each["input"]) if "input" in each else each.get("partial_json") or "" for each in blocks]
     part = {
@@ -228,8 +228,6 @@ def _as_chat(document: dict[str, Any]) -> dict[str, Any]:
         "content": "".join(each.get("text") or "" for each in blocks),
         "tool_calls": [{"index": 0, "function": {"arguments": "".join(calls)}}],
     }
-    choice = {"delta": part, "finish_reason": _FINISHES.get(str(told), told)}
-    return {
-        "choices": [choice],
-        "usage": {"completion_tokens": usage["output_tokens"]} if "output_tokens" in usage else {},
-    }
+    choice = {"delta": part, "finish_reason": _FINISHES.get(reason, reason)}
+    told = {"completion_tokens": usage["output_tokens"]} if "output_tokens" in usage else {}
+    return {"choices": [choice], "usage": told}

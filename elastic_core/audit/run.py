@@ -12,9 +12,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ValidationError
 
 from elastic_core.audit.checks import Result, Run, num_requests
-from elastic_core.audit.client import Answer, Api, Client
+from elastic_core.audit.client import Answer, Api, Client, reason
 from elastic_core.audit.ways import QUESTIONS, Way, known_ways, try_ways
-from elastic_core.engines.http_server import look, server_version
+from elastic_core.engines.base import RequestFailed
+from elastic_core.engines.http_server import HttpServer, listed_models, server_version
 from elastic_core.errors import UserError
 
 _TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("audit.toml").read_text())
@@ -75,13 +76,34 @@ def most_requests(questions: Sequence[str], sender: str, requests: int) -> int:
     return (len(questions) or len(_TABLE["questions"])) + tried + checks + num_requests({}, requests)
 
 
+async def _find_model(server: HttpServer) -> str:
+    """Address the server's only model where none is named, and return who owns it. Raises UserError when there is no
+    such model, or no API."""
+    url, name = server.address.url, server.address.model
+    try:
+        found = await listed_models(server)
+    except RequestFailed as error:
+        if not name:
+            raise UserError(
+                f"{url}/models lists no models: {reason(error)}; expected the API's address, which often ends in /v1, "
+                "or --model NAME"
+            ) from None
+        found = {name: {}}  # Some gateways list none.
+    if not name and len(found) == 1:
+        (name,) = found
+    if name not in found:
+        raise UserError(f"{url} serves {', '.join(found) or 'no model'}; name one: --model NAME")
+    server.address = server.address._replace(model=name)
+    return str(found[name].get("owned_by") or "unknown")
+
+
 async def audit(
     client: Client, questions: Sequence[str], sender: str, requests: int, concurrent: int, say: Callable[[str], None]
 ) -> Audit:
     """Ask without a budget, try every known field of a sender ("" for all), then check the promises at the first that
-    works best. `say` is told what comes next. Raises UserError when nothing tells the length of thoughts, or they are
-    too short to cut."""
-    served = await look(client.server, client.server.address.model)
+    works best. `say` is told what comes next. Raises UserError as `_find_model`, when nothing tells the length of
+    thoughts, or they are too short to cut."""
+    owner = await _find_model(client.server)
     version = await server_version(client.server)
     questions = questions or _TABLE["questions"]
     say("without a budget")
@@ -109,8 +131,8 @@ async def audit(
                 break  # The server went away.
     seconds = [answer.seconds for _, answer in answers if answer.seconds is not None]
     return Audit(
-        address=f"{client.server.address.url}#{client.server.address.model}",
-        server=f"{served.server} {version}",
+        address=str(client.server.address),
+        server=f"{owner} {version}",
         date=datetime.datetime.now(datetime.UTC).date(),
         api=client.api,
         counted_by=client.counted_by,

@@ -16,7 +16,6 @@ from elastic_core.serving.dialects import SENDERS, requesting
 
 Verdict = Literal["exact", "newline", "over", "ignored", "refused", "unclear"]
 QUESTIONS = 2  # That each value of a field is sent with.
-_AT_ONCE = 8
 _MOST_CLOSING, _SUFFIX = 64, 8  # Tokens of a closing phrase, and characters by which it shows.
 _ELSEWHERE = ("configuration_update", "extra_body")  # In messages alone; a client's spelling of another field.
 
@@ -42,23 +41,19 @@ def known_ways(sender: str) -> list[Way]:
     return [
         Way(field=".".join(path), senders=who, says="number" if requesting(path, 1) else "none")
         for path, who in SENDERS.items()
-        if sender in who and path[0] not in _ELSEWHERE and (requesting(path, 1) or requesting(path, 0))
+        if sender.lower() in who.lower() and path[0] not in _ELSEWHERE and (requesting(path, 1) or requesting(path, 0))
     ]
 
 
 async def try_ways(client: Client, sender: str, questions: Sequence[str], values: Sequence[int]) -> list[Way]:
     """Send each field with each of two numbers, or asking for no thought, and judge the thoughts."""
-    at_once = asyncio.Semaphore(_AT_ONCE)
-
-    async def one(way: Way, tokens: int, i: int) -> list[Answer]:
-        async with at_once:
-            return await client.ask(questions[i], i, requesting(way.path, tokens) or {})
 
     async def tried(way: Way) -> Way:
         found: dict[int, list[Answer]] = {}
         try:
             for tokens in values if way.says == "number" else [0]:
-                got = await asyncio.gather(*(one(way, tokens, i) for i in range(QUESTIONS)))
+                body = requesting(way.path, tokens) or {}
+                got = await asyncio.gather(*(client.ask(questions[i], i, body) for i in range(QUESTIONS)))
                 found[tokens] = [answer for answers in got for answer in answers]
         except RequestFailed as error:
             return way.model_copy(update={"detail": reason(error)})

@@ -176,9 +176,9 @@ def test_an_upgrade_that_breaks_a_promise_is_a_change_and_status_1(right: Script
     [
         (["http://127.0.0.1:9/v1", "--key-from", "NO_SUCH_KEY"], "--key-from NO_SUCH_KEY: it is not set"),
         (["http://127.0.0.1:9/v1", "--question", "1+1=?"], "there is one --question"),
-        (["127.0.0.1:9"], "expected an address"),
+        (["127.0.0.1:9"], "127.0.0.1:9 is no address"),
         (["http://127.0.0.1:9/v1", "--compare", "/no/such/file"], "expected the audit.json"),
-        (["{url}", "--model", "other"], 'serves no model "other"'),
+        (["{url}", "--model", "other"], "serves scripted; name one"),
         (["{url}", "--question", "say nothing", "--question", "say nothing"], "too few to cut"),
     ],
 )
