@@ -57,12 +57,13 @@ class Vocabulary:
 
 @dataclass
 class Scripted:
-    """A server, with one `fault` by its name or none; `shows_ids` is whether responses have token ids, and `tokenizes`
-    whether there is a /tokenize."""
+    """A server, with one `fault` by its name or none; `shows_ids` is whether responses have token ids, `tokenizes`
+    whether there is a /tokenize, and `splits` whether it tells thoughts apart."""
 
     fault: str = ""
     shows_ids: bool = True
     tokenizes: bool = True
+    splits: bool = True
     reads: str = FIELD
     seed: int = 0
     refusal: str = "reasoning_budget is not a field"
@@ -104,6 +105,8 @@ class Scripted:
         thinking = min(len(thought), most)
         text = "".join(answer)
         message: dict[str, Any] = {"role": "assistant", "reasoning": "".join(sampled[:thinking]), "content": text}
+        if not self.splits:
+            message |= {"reasoning": None, "content": "".join(sampled)}
         if "tools" in body and text:
             message |= {"content": None, "tool_calls": [{"function": {"name": "answer", "arguments": text}}]}
         if self.fault == "finish" and finish == "length":
@@ -152,6 +155,8 @@ class _Handler(Handler):
     def do_POST(self) -> None:
         scripted = self.site
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/tokenize" and not body["prompt"].isascii():
+            return self.answer(400, {"error": {"message": "no such character"}})
         if self.path == "/tokenize" and scripted.tokenizes:
             return self.answer(200, {"tokens": scripted.vocabulary.encode(tokens_of(body["prompt"]))})
         if self.path == "/v1/messages":
@@ -196,7 +201,7 @@ class _Handler(Handler):
         for choice in found["choices"]:
             message, index = choice["message"], choice["index"]
             for key in ("reasoning", "content"):
-                events += [{"delta": {key: each}, "index": index} for each in tokens_of(message[key] or "")]
+                events += [{"delta": {key: each}, "index": index} for each in tokens_of(message.get(key) or "")]
             calls = [{"index": 0, **each} for each in message.get("tool_calls", ())]
             last = {key: choice[key] for key in ("finish_reason", "token_ids", "logprobs") if key in choice}
             events.append({"delta": {"tool_calls": calls}, "index": index, **last})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -68,6 +68,8 @@ class Client:
     counted_by: Literal["ids", "text", "usage", ""] = ""
     sent: int = 0
     form: Sequence[str] = ()
+    splits: bool = False
+    """Whether the server tells thoughts apart."""
     marks: tuple[Ids, Ids] = ((), ())
     """Ids that open and that end a thought."""
 
@@ -76,7 +78,7 @@ class Client:
         without a budget. Raises UserError when it takes none of them, or nothing tells."""
         refusal = ""
         for form in _FORMS if self.api == "chat" else _FORMS[2:3]:
-            self.form = form.split()
+            self.form = form
             try:
                 found = await self.ask(questions[0], 0, {})
                 break
@@ -123,8 +125,11 @@ class Client:
             raise RequestFailed("a response is not of the API's form, or is empty")
         for answer in answers.values():
             answer.usage = usage if len(answers) == 1 else {}
+            self.splits |= bool(answer.thought)
             if not answer.thought:  # Split off only where the server splits none.
                 answer.thought, answer.text = split_thought(answer.text)
+            if not (self.splits or answer.thought) and answer.finish == "length":
+                answer.thought, answer.text = answer.text, ""  # It has not ended.
             if self.counted_by:
                 await self._count(answer)
         return list(answers.values())
@@ -150,21 +155,22 @@ class Client:
 
     async def _find_counting(self, answers: Sequence[Answer]) -> None:
         """Choose what tells the length of a thought: ids, with the marks of a family; the text; or usage."""
-        shown = any(each.thought for each in answers)
+        shown = next((each.thought for each in answers if each.thought.strip()), "")
         told = all((each.reasoning_tokens or 0) >= len(each.thought.split()) / 2 for each in answers)
         told = told and any(each.reasoning_tokens for each in answers)
-        try:
-            pairs = dict.fromkeys((each.open, each.ends[0]) for each in thoughts().values())
-            marks = [(await self._encode(opened), await self._encode(ended)) for opened, ended in pairs]
-        except (RequestFailed, UserError):
-            marks = []
+        marks = []
+        if any(each.ids for each in answers):
+            for opened, ended in dict.fromkeys((each.open, each.ends[0]) for each in thoughts().values()):
+                with suppress(RequestFailed, UserError):  # A vocabulary may lack a family's characters.
+                    marks.append((await self._encode(opened), await self._encode(ended)))
         seen = [mark for mark in marks if any(_find(each.ids, mark[1]) is not None for each in answers)]
         # No thought may have ended. Unknown tokens have one id, whatever their text.
-        single = [mark for mark in marks if len(mark[1]) == 1 and mark[0] != mark[1] and any(e.ids for e in answers)]
+        single = [mark for mark in marks if len(mark[1]) == 1 and mark[0] != mark[1]]
         self.marks = max(seen, key=lambda mark: len(mark[1]), default=[*single, ((), ())][0])
-        self.counted_by = (
-            "ids" if self.marks[1] else "text" if shown and any(end for _, end in marks) else "usage" if told else ""
-        )
+        has_tokenizer = False
+        with suppress(RequestFailed, UserError):
+            has_tokenizer = bool(shown and await self._encode(shown))
+        self.counted_by = "ids" if self.marks[1] else "text" if has_tokenizer else "usage" if told else ""
         if not self.counted_by:
             raise UserError(
                 f"{self.server.address}: nothing tells how long its thoughts are: it returns no token ids and no true "

@@ -78,6 +78,13 @@ def test_a_budget_that_is_lost_in_one_request_of_five_is_found() -> None:
     assert verdict(found) in ("exact", "over")
 
 
+@pytest.mark.parametrize("counted_by", ["ids", "text"])
+@pytest.mark.parametrize(("fault", "broken"), [("", []), ("ignored", ["any budget"])])
+def test_thoughts_within_the_text_count_though_some_have_no_end(fault: str, broken: list[str], counted_by: str) -> None:
+    found = audited(Scripted(fault, splits=False, shows_ids=counted_by == "ids"))
+    assert (found.counted_by, found.broken) == (counted_by, broken)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_right_server_breaks_nothing(seed: int) -> None:
     vocabulary = Scripted().vocabulary
