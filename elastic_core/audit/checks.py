@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -37,15 +38,14 @@ class Result(BaseModel, frozen=True, extra="forbid"):
 
 @dataclass
 class Run:
-    """What checks share: the client, the field that works, two budgets, questions whose thoughts are longer, --requests
-    and --concurrent, and the responses of checks with a share, each with its t."""
+    """What checks share: the client, the field that works, two budgets, questions whose thoughts are longer,
+    --requests, and the responses of checks with a share, each with its t."""
 
     client: Client
     way: Way
     budgets: tuple[int, int]
     questions: Sequence[str]
     requests: int
-    concurrent: int
     answers: list[tuple[int, Answer]] = field(default_factory=list)
 
     @property
@@ -86,22 +86,24 @@ class Run:
         )
 
     async def _answers(self, check: dict[str, Any]) -> list[tuple[int, Answer]]:
-        async def one(number: int, leave_after: int = 0) -> list[tuple[int, Answer]]:
+        async def one(number: int) -> list[tuple[int, Answer]]:
             at = number // 2 if "pairs" in check else number
             t, question = self.budgets[at % 2], self.questions[at % len(self.questions)]
             given = _filled(check.get(self.client.api, {}), {"{question}": question, "{word}": self.word})
             given |= {self.client.form[0]: t // 2} if "half" in check else {}
-            answers = await self.client.ask(
-                question, at, requesting(self.way.path, t) | given, "stream" in check or leave_after > 0, leave_after
-            )
-            return [(t, each) for each in answers]
+            asked = requesting(self.way.field, t) | given
+            return [(t, each) for each in await self.client.ask(question, at, asked, "stream" in check)]
 
         if "leaving" in check:
-            await asyncio.gather(*(one(number, leave_after=3) for number in range(FEW)))
-        found, number, step = [], num_requests(check, self.requests), self.concurrent if "together" in check else 1
-        for start in range(0, number, step):
-            for got in await asyncio.gather(*map(one, range(start, min(start + step, number)))):
-                found += got
+            asked = requesting(self.way.field, self.budgets[1])
+            leave = partial(self.client.ask, given=asked, stream=True, leave_after=3)
+            await asyncio.gather(*map(leave, self.questions[:FEW], range(FEW)))
+        numbers = range(num_requests(check, self.requests))
+        if "together" in check:  # As many at once as the client has connections.
+            got = await asyncio.gather(*map(one, numbers))
+        else:
+            got = [await one(number) for number in numbers]
+        found = [each for answers in got for each in answers]
         for (_, first), (_, second) in zip(found[::2], found[1::2], strict=False):
             second.repeats = (first.thought, first.text) == (second.thought, second.text)
         return found[1::2] if "pairs" in check else found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -88,7 +88,7 @@ async def _find_model(server: HttpServer) -> str:
                 f"{url}/models lists no models: {reason(error)}; expected the API's address, which often ends in /v1, "
                 "or --model NAME"
             ) from None
-        found = {name: {}}  # Some gateways list none.
+        return "unknown"  # Some gateways list none.
     if not name and len(found) == 1:
         (name,) = found
     if name not in found:
@@ -97,16 +97,13 @@ async def _find_model(server: HttpServer) -> str:
     return str(found[name].get("owned_by") or "unknown")
 
 
-async def audit(
-    client: Client, questions: Sequence[str], sender: str, requests: int, concurrent: int, say: Callable[[str], None]
-) -> Audit:
+async def audit(client: Client, questions: Sequence[str], sender: str, requests: int) -> Audit:
     """Ask without a budget, try every known field of a sender ("" for all), then check the promises at the first that
-    works best. `say` is told what comes next. Raises UserError as `_find_model`, when nothing tells the length of
-    thoughts, or they are too short to cut."""
+    works best. Raises UserError as `_find_model`, when nothing tells the length of thoughts, or they are too short to
+    cut."""
     owner = await _find_model(client.server)
     version = await server_version(client.server)
     questions = questions or _TABLE["questions"]
-    say("without a budget")
     natural = await client.begin(questions)
     ranked = sorted(zip(natural, questions, strict=True), key=lambda each: -each[0].count)
     longest = ranked[: max(QUESTIONS, len(ranked) // 2)]
@@ -118,14 +115,12 @@ async def audit(
             f"few to cut: expected two of {4 * _LEAST} or more; ask what makes it think longer (--question TEXT, again "
             "and again), or raise --tokens"
         )
-    say("ways to ask")
     tried = await try_ways(client, sender, asked, budgets)
     works = [each for verdict in _ORDER for each in tried if (each.verdict, each.says) == (verdict, "number")]
     results, answers = list[Result](), list[tuple[int, Answer]]()
     if works:
-        run = Run(client, works[0], budgets, asked, requests, concurrent, answers)
+        run = Run(client, works[0], budgets, asked, requests, answers)
         for check in _TABLE["check"]:
-            say(check["name"])
             results.append(await run.check(check))
             if results[-1].status == "broken" and not results[-1].responses:
                 break  # The server went away.

@@ -17,7 +17,7 @@ from elastic_core.serving.dialects import SENDERS, requesting
 Verdict = Literal["exact", "newline", "over", "ignored", "refused", "unclear"]
 QUESTIONS = 2  # That each value of a field is sent with.
 _MOST_CLOSING, _SUFFIX = 64, 8  # Tokens of a closing phrase, and characters by which it shows.
-_ELSEWHERE = ("configuration_update", "extra_body")  # In messages alone; a client's spelling of another field.
+_ELSEWHERE = ("configuration_update.", "extra_body.")  # In messages alone; a client's spelling of another field.
 
 
 class Way(BaseModel, frozen=True, extra="forbid"):
@@ -31,17 +31,14 @@ class Way(BaseModel, frozen=True, extra="forbid"):
     closing: int = 0
     detail: str = ""
 
-    @property
-    def path(self) -> tuple[str, ...]:
-        return tuple(self.field.split("."))
-
 
 def known_ways(sender: str) -> list[Way]:
     """Fields that say a number or no thought, untried; those whose senders a name is part of."""
     return [
-        Way(field=".".join(path), senders=who, says="number" if requesting(path, 1) else "none")
-        for path, who in SENDERS.items()
-        if sender.lower() in who.lower() and path[0] not in _ELSEWHERE and (requesting(path, 1) or requesting(path, 0))
+        Way(field=name, senders=who, says="number" if requesting(name, 1) else "none")
+        for name, who in SENDERS.items()
+        if sender.lower() in who.lower() and (requesting(name, 1) or requesting(name, 0))
+        if not name.startswith(_ELSEWHERE)
     ]
 
 
@@ -52,7 +49,7 @@ async def try_ways(client: Client, sender: str, questions: Sequence[str], values
         found: dict[int, list[Answer]] = {}
         try:
             for tokens in values if way.says == "number" else [0]:
-                body = requesting(way.path, tokens) or {}
+                body = requesting(way.field, tokens)
                 got = await asyncio.gather(*(client.ask(questions[i], i, body) for i in range(QUESTIONS)))
                 found[tokens] = [answer for answers in got for answer in answers]
         except RequestFailed as error:

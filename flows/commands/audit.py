@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
@@ -68,6 +69,7 @@ def audit(
     old, encode = read_audit(compare) if compare else None, _encoder(tokenizer)
     parameters = EndpointParameters(max_requests=concurrent, wait_seconds=_WAIT_SECONDS)
     sender = "" if dialect == "auto" else dialect
+    api: Api = "messages" if dialect == "anthropic" else "chat"
     total = most_requests(questions, sender, requests)
     screen = Console(stderr=True, highlight=False, soft_wrap=True)
     screen.print(f"at most {total:,} responses of {tokens:,} tokens, {total * tokens:,} tokens in all")
@@ -77,11 +79,8 @@ def audit(
     async def run() -> Audit:
         async with HttpServer("audit", address, parameters, key_from) as server:
             with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
-                task = progress.add_task("", total=total)
-                api: Api = "messages" if dialect == "anthropic" else "chat"
-                client = Client(server, api, tokens, lambda: progress.advance(task), encode)
-                say = lambda what: progress.update(task, description=what)  # noqa: E731
-                return await carry_out(client, questions, sender, requests, concurrent, say)
+                tick = partial(progress.advance, progress.add_task("", total=total))
+                return await carry_out(Client(server, api, tokens, tick, encode), questions, sender, requests)
 
     try:
         found = asyncio.run(run())

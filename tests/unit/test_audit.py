@@ -57,7 +57,7 @@ def audited(scripted: Scripted, sender: str = "vLLM", encode: Any = None, api: A
         address = parse_address(f"openai+{scripted.url}#{MODEL}")
         async with HttpServer("audit", address, EndpointParameters(max_requests=16, wait_seconds=5)) as server:
             client = Client(server, api, 256, lambda: None, encode)
-            return await audit(client, (), sender, 20, 16, lambda _: None)
+            return await audit(client, (), sender, 20)
 
     with listening(scripted):
         return asyncio.run(run())
@@ -134,12 +134,11 @@ def test_anthropics_messages_are_audited_too() -> None:
 
 
 @given(st.sampled_from([*SENDERS]), st.integers(0, 2**31 - 1))
-def test_the_server_reads_what_the_audit_writes(path: tuple[str, ...], tokens: int) -> None:
-    body = requesting(path, tokens)
-    if body is not None:
+def test_the_server_reads_what_the_audit_writes(field: str, tokens: int) -> None:
+    if body := requesting(field, tokens):
         assert plan("chat", body, ServeConfiguration(), MARKS).budget.think == tokens
     elif tokens:
-        assert DIALECTS[path] not in ("cap", "template_cap")
+        assert DIALECTS[tuple(field.split("."))] not in ("cap", "template_cap")
 
 
 @pytest.fixture
