@@ -1,5 +1,6 @@
 """Write a miniature as a GGUF file, for llama.cpp: python -m tests.miniature_gguf [MODEL] FILE. Every token is defined
-by the user, so that llama.cpp takes the longest first, as the model's own tokenizer."""
+by the user, so that llama.cpp takes the longest first, as the model's own tokenizer. The chat template also says where
+an earlier thought goes, and has a switch: llama.cpp finds the marks of thoughts by trying a template."""
 
 from __future__ import annotations
 
@@ -12,6 +13,15 @@ from transformers import AutoConfig
 
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.models.special_tokens import load_tokenizer
+
+_ASSISTANT = "{{ '<|assistant|>' + message['content'] + '<eos>' }}"
+_EARLIER = "{{ '<think>' + message['reasoning_content'] + '</think>' }}"
+_THOUGHTFUL = (
+    "{{ '<|assistant|>' }}{% if message['reasoning_content'] %}" + _EARLIER + "{% endif %}"
+    "{{ message['content'] + '<eos>' }}"
+)
+_OPENED = "{{ '<|assistant|><think>' }}"
+_SWITCH = "{% if enable_thinking is defined and not enable_thinking %}{{ '</think>' }}{% endif %}"
 
 
 def write(model: Path, file: Path) -> None:
@@ -38,7 +48,9 @@ def write(model: Path, file: Path) -> None:
     out.add_unk_token_id(tokenizer.unk_token_id)
     out.add_add_bos_token(False)
     out.add_add_space_prefix(False)
-    out.add_chat_template(tokenizer.chat_template)
+    template = tokenizer.chat_template
+    assert _ASSISTANT in template and _OPENED in template
+    out.add_chat_template(template.replace(_ASSISTANT, _THOUGHTFUL).replace(_OPENED, _OPENED + _SWITCH))
     names = get_tensor_name_map(MODEL_ARCH.LLAMA, config.num_hidden_layers)
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     for name, tensor in load_file(model / "model.safetensors").items():

@@ -18,7 +18,7 @@ from elastic_core.engines.base import RequestFailed
 from elastic_core.engines.http_server import HttpServer, listed_models, server_version
 from elastic_core.errors import UserError
 
-_TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("audit.toml").read_text())
+TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("audit.toml").read_text())
 _LEAST = 4  # Tokens of the smaller budget.
 _ORDER = ("exact", "newline", "over")  # Verdicts on a field that works, the best first.
 
@@ -72,8 +72,8 @@ def read_audit(path: Path) -> Audit:
 def most_requests(questions: Sequence[str], sender: str, requests: int) -> int:
     """Requests that an audit sends at most, two choices of one counted as two."""
     tried = sum(QUESTIONS * (2 if each.says == "number" else 1) for each in known_ways(sender))
-    checks = sum(num_requests(each, requests) * each.get("chat", {}).get("n", 1) for each in _TABLE["check"])
-    return (len(questions) or len(_TABLE["questions"])) + tried + checks + num_requests({}, requests)
+    checks = sum(num_requests(each, requests) * each.get("chat", {}).get("n", 1) for each in TABLE["check"])
+    return (len(questions) or len(TABLE["questions"])) + tried + checks + num_requests({}, requests)
 
 
 async def _find_model(server: HttpServer) -> str:
@@ -103,7 +103,7 @@ async def audit(client: Client, questions: Sequence[str], sender: str, requests:
     cut."""
     owner = await _find_model(client.server)
     version = await server_version(client.server)
-    questions = questions or _TABLE["questions"]
+    questions = questions or TABLE["questions"]
     natural = await client.begin(questions)
     ranked = sorted(zip(natural, questions, strict=True), key=lambda each: -each[0].count)
     longest = ranked[: max(QUESTIONS, len(ranked) // 2)]
@@ -120,7 +120,7 @@ async def audit(client: Client, questions: Sequence[str], sender: str, requests:
     results, answers = list[Result](), list[tuple[int, Answer]]()
     if works:
         run = Run(client, works[0], budgets, asked, requests, answers)
-        for check in _TABLE["check"]:
+        for check in TABLE["check"]:
             results.append(await run.check(check))
             if results[-1].status == "broken" and not results[-1].responses:
                 break  # The server went away.
@@ -138,5 +138,5 @@ async def audit(client: Client, questions: Sequence[str], sender: str, requests:
         way=works[0].field if works else None,
         checks=results,
         first_answer=[median(seconds), min(seconds), max(seconds)] if seconds else [],
-        unseen=_TABLE["unseen"],
+        unseen=TABLE["unseen"],
     )

@@ -184,6 +184,7 @@ def test_an_upgrade_that_breaks_a_promise_is_a_change_and_status_1(right: Script
         (["http://127.0.0.1:9/v1", "--question", "1+1=?"], "there is one --question"),
         (["127.0.0.1:9"], "127.0.0.1:9 is no address"),
         (["http://127.0.0.1:9/v1", "--compare", "/no/such/file"], "expected the audit.json"),
+        (["{url}/chat/completions"], "expected the API's address, which often ends in /v1"),
         (["{url}", "--model", "other"], "serves scripted; name one"),
         (["{url}", "--question", "say nothing", "--question", "say nothing"], "too few to cut"),
     ],
@@ -192,6 +193,12 @@ def test_what_cannot_be_audited_is_one_sentence(right: Scripted, arguments: list
     done = call(*(each.format(url=right.url) for each in arguments))
     assert sentence in str(done.exception)
     assert done.exit_code == 1 and not isinstance(done.exception, SystemExit)
+
+
+@pytest.mark.parametrize("choices", [[], "none", [{"message": {"content": ["text"]}}], [None]])
+def test_a_response_of_another_form_is_one_sentence(right: Scripted, choices: Any) -> None:
+    right.respond = lambda _: {"choices": choices}  # type: ignore[method-assign]
+    assert "takes no plain request: a response is not of the API's form" in str(call(right.url).exception)
 
 
 def test_a_servers_text_moves_no_cursor_and_is_no_markup(right: Scripted, tmp_path: Path) -> None:
