@@ -37,10 +37,13 @@ def _printable(value: Any) -> str:
 
 def _content(found: Audit, changes: Sequence[str] | None) -> dict[str, Any]:
     """What the templates show: fields by what they ask for, and by what the server did."""
+    verdicts = dict(TABLE["verdicts"])
+    by_text = verdicts.pop("exact_by_text")
+    verdicts["exact"] = by_text if found.counted_by == "text" else verdicts["exact"]
     ways = {
         title: {
             words: group
-            for verdict, words in TABLE["verdicts"].items()
+            for verdict, words in verdicts.items()
             if (group := [each for each in found.ways if each.verdict == verdict and each.says == says])
         }
         for says, title in (("number", "a number of thinking tokens"), ("none", "no thought"))

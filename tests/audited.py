@@ -58,12 +58,14 @@ class Vocabulary:
 @dataclass
 class Scripted:
     """A server, with one `fault` by its name or none; `shows_ids` is whether responses have token ids, `tokenizes`
-    whether there is a /tokenize, and `splits` whether it tells thoughts apart."""
+    whether there is a /tokenize, `splits` whether it tells thoughts apart, and `loses_ids` whether events without text
+    are lost, as on the way through a proxy."""
 
     fault: str = ""
     shows_ids: bool = True
     tokenizes: bool = True
     splits: bool = True
+    loses_ids: bool = False
     reads: str = FIELD
     seed: int = 0
     refusal: str = "reasoning_budget is not a field"
@@ -204,6 +206,8 @@ class _Handler(Handler):
                 events += [{"delta": {key: each}, "index": index} for each in tokens_of(message.get(key) or "")]
             calls = [{"index": 0, **each} for each in message.get("tool_calls", ())]
             last = {key: choice[key] for key in ("finish_reason", "token_ids", "logprobs") if key in choice}
+            if self.site.loses_ids and "token_ids" in last:
+                last["token_ids"] = [each for each in last["token_ids"] if each != self.site.vocabulary.known[END]]
             events.append({"delta": {"tool_calls": calls}, "index": index, **last})
         self._events([*({"choices": [each]} for each in events), {"choices": [], "usage": found["usage"]}])
 

@@ -111,7 +111,7 @@ class Run:
     def judge_long(self, t: int, answer: Answer) -> str | None:
         excess = answer.count - t - self.way.closing
         is_line = self.way.verdict == "newline" and to_line_end(answer, excess, t)
-        is_kept = excess <= inexact(self.client, t) or is_line
+        is_kept = excess <= inexact(answer, t) or is_line
         return None if is_kept else f"{answer.count} tokens of thought at t = {t}"
 
     def judge_leak(self, t: int, answer: Answer) -> str | None:
@@ -127,7 +127,7 @@ class Run:
         return None if answer.repeats else "another response"
 
     def judge_answer(self, t: int, answer: Answer) -> str | None:
-        if abs(answer.count - t - self.way.closing) > inexact(self.client, t):
+        if abs(answer.count - t - self.way.closing) > inexact(answer, t):
             return SKIP  # The thought was not cut.
         return None if answer.text.strip() or answer.arguments else f"no answer, and finish_reason {answer.finish}"
 
@@ -143,7 +143,7 @@ class Run:
             return SKIP
         if told is None:
             return "reasoning_tokens is missing"
-        if abs(told - answer.count) > max(marks, inexact(self.client, t)):
+        if abs(told - answer.count) > max(marks, inexact(answer, t)):
             return "reasoning_tokens is 0" if not told else "reasoning_tokens is not the number of the thought's tokens"
         is_sum = not answer.ids or 0 <= len(answer.ids) - answer.sampled <= marks
         return None if is_sum else "completion_tokens is not the number of ids"

@@ -29,9 +29,9 @@ Ids = Sequence[int]
 @dataclass
 class Answer:
     """One choice of a response. `arguments` are those of its first tool call, as JSON; `usage` is empty for one of
-    several choices; `seconds` until the first token of a streamed answer. `count` are the tokens of the thought, and
-    `again` is whether a mark of a thought comes after its end; `repeats` whether it is that of the same request before.
-    """
+    several choices; `seconds` until the first token of a streamed answer. `count` are the tokens of the thought,
+    `by_text` those of its text; `again` is whether a mark of a thought comes after its end; `repeats` whether it is
+    that of the same request before."""
 
     thought: str = ""
     text: str = ""
@@ -42,6 +42,7 @@ class Answer:
     logprobs: list[dict[str, Any]] = field(default_factory=list)
     seconds: float | None = None
     count: int = 0
+    by_text: bool = False
     again: bool = False
     repeats: bool = False
 
@@ -125,6 +126,8 @@ class Client:
             raise RequestFailed("a response is not of the API's form, or is empty")
         for answer in answers.values():
             answer.usage = usage if len(answers) == 1 else {}
+            if stream and len(answer.ids) < answer.sampled:
+                answer.ids.clear()  # A proxy may drop events that have no text.
             self.splits |= bool(answer.thought)
             if not answer.thought:  # Split off only where the server splits none.
                 answer.thought, answer.text = split_thought(answer.text)
@@ -194,7 +197,8 @@ class Client:
         elif self.marks[1] and answer.ids and not answer.text:
             answer.count = len(answer.ids) - start
         else:
-            answer.count = len(await self._encode(answer.thought)) if answer.thought.strip() else 0
+            answer.by_text = bool(answer.thought.strip())
+            answer.count = len(await self._encode(answer.thought)) if answer.by_text else 0
 
 
 def reason(error: Exception) -> str:

@@ -54,16 +54,16 @@ async def try_ways(client: Client, sender: str, questions: Sequence[str], values
                 found[tokens] = [answer for answers in got for answer in answers]
         except RequestFailed as error:
             return way.model_copy(update={"detail": reason(error)})
-        verdict, closing = judge(found, client)
+        verdict, closing = judge(found)
         counts = {tokens: [each.count for each in answers] for tokens, answers in found.items()}
         return way.model_copy(update={"verdict": verdict, "closing": closing, "counts": counts})
 
     return list(await asyncio.gather(*map(tried, known_ways(sender))))
 
 
-def inexact(client: Client, tokens: int) -> int:
+def inexact(answer: Answer, tokens: int) -> int:
     """Return by how much a count may be wrong: a text that is encoded again may have others than were sampled."""
-    return 2 + tokens // 50 if client.counted_by == "text" and tokens else 0
+    return 2 + tokens // 50 if answer.by_text and tokens else 0
 
 
 def to_line_end(answer: Answer, excess: int, tokens: int) -> bool:
@@ -71,10 +71,10 @@ def to_line_end(answer: Answer, excess: int, tokens: int) -> bool:
     return excess <= math.ceil(tokens / 10) and answer.thought.endswith("\n")
 
 
-def judge(found: Mapping[int, Sequence[Answer]], client: Client) -> tuple[Verdict, int]:
+def judge(found: Mapping[int, Sequence[Answer]]) -> tuple[Verdict, int]:
     """The verdict on thoughts by the budget requested, and tokens of a closing phrase."""
     each = [(tokens, answer, answer.count - tokens) for tokens, got in found.items() for answer in got]
-    longer = [(tokens, answer, excess) for tokens, answer, excess in each if excess > inexact(client, tokens)]
+    longer = [(tokens, answer, excess) for tokens, answer, excess in each if excess > inexact(answer, tokens)]
     low, high = min(found), max(found)
     if not longer:
         return ("exact" if low == high or max(each.count for each in found[high]) > low else "unclear"), 0

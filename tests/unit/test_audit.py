@@ -78,6 +78,11 @@ def test_a_budget_that_is_lost_in_one_request_of_five_is_found() -> None:
     assert verdict(found) in ("exact", "over")
 
 
+def test_ids_that_a_proxy_loses_from_streams_break_no_promise() -> None:
+    found = audited(Scripted(loses_ids=True))
+    assert (found.counted_by, found.broken) == ("ids", [])
+
+
 @pytest.mark.parametrize("counted_by", ["ids", "text"])
 @pytest.mark.parametrize(("fault", "broken"), [("", []), ("ignored", ["any budget"])])
 def test_thoughts_within_the_text_count_though_some_have_no_end(fault: str, broken: list[str], counted_by: str) -> None:
