@@ -100,13 +100,17 @@ class Scripted:
         answer = tokens_of(self.answer(body, draw, is_cut))
         if stops := [at for at, word in enumerate(answer) if word in body.get("stop", ())]:
             answer = answer if self.fault == "stop" else answer[: stops[0]]
-        sampled = [*thought, END, *answer]
+        sampled = [*thought, *([] if self.fault == "thinks nothing" else [END]), *answer]
         finish = "length" if len(sampled) > most else "tool_calls" if "tools" in body else "stop"
         sampled = sampled[:most]
         answer = sampled[len(thought) + 1 :]
-        thinking = min(len(thought), most)
+        thinking = 0 if self.fault == "thinks nothing" else min(len(thought), most)
         text = "".join(answer)
-        message: dict[str, Any] = {"role": "assistant", "reasoning": "".join(sampled[:thinking]), "content": text}
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "reasoning": "".join(sampled[: len(thought)]),
+            "content": text,
+        }
         if not self.splits:
             message |= {"reasoning": None, "content": "".join(sampled)}
         if "tools" in body and text:

@@ -69,8 +69,8 @@ class Client:
     counted_by: Literal["ids", "text", "usage", ""] = ""
     sent: int = 0
     form: Sequence[str] = ()
-    splits: bool = False
-    """Whether the server tells thoughts apart."""
+    places: set[str] = field(default_factory=set)
+    """Where thoughts were: "apart", or before a mark in the "text"."""
     marks: tuple[Ids, Ids] = ((), ())
     """Ids that open and that end a thought."""
 
@@ -128,11 +128,12 @@ class Client:
             answer.usage = usage if len(answers) == 1 else {}
             if stream and len(answer.ids) < answer.sampled:
                 answer.ids.clear()  # A proxy may drop events that have no text.
-            self.splits |= bool(answer.thought)
+            place = "apart"
             if not answer.thought:  # Split off only where the server splits none.
                 answer.thought, answer.text = split_thought(answer.text)
-            if not (self.splits or answer.thought) and answer.finish == "length":
-                answer.thought, answer.text = answer.text, ""  # It has not ended.
+                place = "text"
+            if answer.thought:
+                self.places.add(place)
             if self.counted_by:
                 await self._count(answer)
         return list(answers.values())
@@ -182,6 +183,8 @@ class Client:
             )  # fmt: skip
 
     async def _count(self, answer: Answer) -> None:
+        if self.places == {"text"} and not answer.thought and answer.finish == "length":
+            answer.thought, answer.text = answer.text, ""  # It has not ended.
         opened, ended = self.marks
         answer.again = any(
             mark in answer.text for each in thoughts().values() if not each.text for mark in (each.open, *each.ends)

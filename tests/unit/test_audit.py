@@ -18,6 +18,7 @@ from elastic_core.audit.client import Client
 from elastic_core.audit.run import Audit, audit
 from elastic_core.engines.endpoint import EndpointParameters, parse_address
 from elastic_core.engines.http_server import HttpServer
+from elastic_core.errors import UserError
 from elastic_core.serving.dialects import DIALECTS, SENDERS, requesting
 from elastic_core.serving.requests import ServeConfiguration, plan
 from flows.commands.audit import DOCUMENT
@@ -52,11 +53,13 @@ FAULTS = {
 }
 
 
-def audited(scripted: Scripted, sender: str = "vLLM", encode: Any = None, api: Any = "chat") -> Audit:
+def audited(
+    scripted: Scripted, sender: str = "vLLM", encode: Any = None, api: Any = "chat", tokens: int = 256
+) -> Audit:
     async def run() -> Audit:
         address = parse_address(f"openai+{scripted.url}#{MODEL}")
         async with HttpServer("audit", address, EndpointParameters(max_requests=16, wait_seconds=5)) as server:
-            client = Client(server, api, 256, lambda: None, encode)
+            client = Client(server, api, tokens, lambda: None, encode)
             return await audit(client, (), sender, 20)
 
     with listening(scripted):
@@ -86,8 +89,14 @@ def test_ids_that_a_proxy_loses_from_streams_break_no_promise() -> None:
 @pytest.mark.parametrize("counted_by", ["ids", "text"])
 @pytest.mark.parametrize(("fault", "broken"), [("", []), ("ignored", ["any budget"])])
 def test_thoughts_within_the_text_count_though_some_have_no_end(fault: str, broken: list[str], counted_by: str) -> None:
-    found = audited(Scripted(fault, splits=False, shows_ids=counted_by == "ids"))
+    found = audited(Scripted(fault, splits=False, shows_ids=counted_by == "ids"), tokens=512)
     assert (found.counted_by, found.broken) == (counted_by, broken)
+
+
+@pytest.mark.parametrize("shows_ids", [True, False])
+def test_a_text_without_any_mark_is_no_thought(shows_ids: bool) -> None:
+    with pytest.raises(UserError, match=r"shows no thought|have \[0, 0, 0, 0, 0, 0\] tokens, too few to cut"):
+        audited(Scripted("thinks nothing", splits=False, shows_ids=shows_ids))
 
 
 @pytest.mark.parametrize("seed", range(20))
