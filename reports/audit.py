@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from elastic_core.audit.run import TABLE, Audit
 from elastic_core.system.files import escaped, write_text
 from reports.page import policy, styles, template
 
-if TYPE_CHECKING:
-    from elastic_core.audit.run import Audit
-
 PAGE = "audit.html"
 _MARKS = {"kept": "✓", "broken": "✗", "unseen": "?"}
-_VERDICTS = {
-    "exact": "kept to the token",
-    "newline": "kept within a line",
-    "over": "not kept: some thoughts are longer",
-    "ignored": "ignored, with status 200",
-    "unclear": "unclear: every thought was shorter than the smaller budget",
-    "refused": "refused",
-}
 
 
 def audit_text(found: Audit, changes: Sequence[str] | None, markdown: bool) -> str:
@@ -47,10 +37,13 @@ def _printable(value: Any) -> str:
 
 def _content(found: Audit, changes: Sequence[str] | None) -> dict[str, Any]:
     """What the templates show: fields by what they ask for, and by what the server did."""
+    verdicts = dict(TABLE["verdicts"])
+    by_text = verdicts.pop("exact_by_text")
+    verdicts["exact"] = by_text if found.counted_by == "text" else verdicts["exact"]
     ways = {
         title: {
             words: group
-            for verdict, words in _VERDICTS.items()
+            for verdict, words in verdicts.items()
             if (group := [each for each in found.ways if each.verdict == verdict and each.says == says])
         }
         for says, title in (("number", "a number of thinking tokens"), ("none", "no thought"))

@@ -4,6 +4,7 @@ later, hangs up, and goes away. What it draws depends on prompt and seed alone, 
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -11,8 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests import json_server
-from tests.json_server import JsonHandler
+from tests.loopback import Handler, served
 
 MODEL = "drawn"
 CONTEXT = 512
@@ -115,19 +115,21 @@ class ApiServer:
                 self._under_way -= 1
 
 
-class _Handler(JsonHandler):
+class _Handler(Handler):
+    site: ApiServer
+
     def do_GET(self) -> None:
-        if self.server.state.is_away:
+        if self.site.is_away:
             self.close_connection = True
             return
         if self.path.startswith("/v1/") and self._refused():
             return
-        found = self.server.state.described(self.path)
+        found = self.site.described(self.path)
         self.answer(404 if found is None else 200, found or {"error": {"message": "not found"}})
 
     def do_POST(self) -> None:
-        api: ApiServer = self.server.state
-        body = self.body()
+        api = self.site
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self._refused():
             return None
         with api.under_way() as fault:
@@ -145,7 +147,7 @@ class _Handler(JsonHandler):
 
     def _refused(self) -> bool:
         """Whether the key was wrong, which is then said."""
-        given, key = self.headers.get("Authorization"), self.server.state.key
+        given, key = self.headers.get("Authorization"), self.site.key
         if key is None or given == f"Bearer {key}":
             return False
         self.answer(401, {"error": {"message": f"no such key: {given}"}})
@@ -155,5 +157,6 @@ class _Handler(JsonHandler):
 @contextmanager
 def listening(api: ApiServer, port: int = 0) -> Iterator[ApiServer]:
     """Serve it on loopback, at any free port or this one."""
-    with json_server.listening(_Handler, api, port) as api.url:
+    with served(_Handler, api, port) as url:
+        api.url = f"{url}/v1"
         yield api

@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests import json_server
-from tests.json_server import JsonHandler
+from tests.loopback import Handler, served
 
 MODEL = "scripted"
 FIELD = "thinking_token_budget"
@@ -40,12 +39,15 @@ class Vocabulary:
 
 @dataclass
 class Scripted:
-    """A server, with one `fault` by its name or none; `shows_ids` is whether responses have token ids, and `tokenizes`
-    whether there is a /tokenize."""
+    """A server, with one `fault` by its name or none; `shows_ids` is whether responses have token ids, `tokenizes`
+    whether there is a /tokenize, `splits` whether it tells thoughts apart, and `loses_ids` whether events without text
+    are lost, as on the way through a proxy."""
 
     fault: str = ""
     shows_ids: bool = True
     tokenizes: bool = True
+    splits: bool = True
+    loses_ids: bool = False
     reads: str = FIELD
     seed: int = 0
     refusal: str = "reasoning_budget is not a field"
@@ -80,13 +82,19 @@ class Scripted:
         answer = tokens_of(self.answer(body, draw, is_cut))
         if stops := [at for at, word in enumerate(answer) if word in body.get("stop", ())]:
             answer = answer if self.fault == "stop" else answer[: stops[0]]
-        sampled = [*thought, END, *answer]
+        sampled = [*thought, *([] if self.fault == "thinks nothing" else [END]), *answer]
         finish = "length" if len(sampled) > most else "tool_calls" if "tools" in body else "stop"
         sampled = sampled[:most]
         answer = sampled[len(thought) + 1 :]
-        thinking = min(len(thought), most)
+        thinking = 0 if self.fault == "thinks nothing" else min(len(thought), most)
         text = "".join(answer)
-        message: dict[str, Any] = {"role": "assistant", "reasoning": "".join(sampled[:thinking]), "content": text}
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "reasoning": "".join(sampled[: len(thought)]),
+            "content": text,
+        }
+        if not self.splits:
+            message |= {"reasoning": None, "content": "".join(sampled)}
         if "tools" in body and text:
             message |= {"content": None, "tool_calls": [{"function": {"name": "answer", "arguments": text}}]}
         if self.fault == "finish" and finish == "length":
@@ -103,6 +111,8 @@ class Scripted:
             return '{"answer": "many"}'
         if "tools" in body and self.fault == "tool call":
             return '{"answer": '
+        if "tools" in body and not body["tools"][0].get("function", body["tools"][0]).get("strict"):
+            return "-2"  # As vLLM's: any JSON.
         if "tools" in body or "response_format" in body:
             return f'{{"answer": {draw.randrange(100)}}}'
         if is_cut and self.fault == "empty":
@@ -123,14 +133,18 @@ class Scripted:
         return {"choices": choices, "usage": usage}
 
 
-class _Handler(JsonHandler):
+class _Handler(Handler):
+    site: Scripted
+
     def do_GET(self) -> None:
         found = {"/v1/models": {"data": [{"id": MODEL, "owned_by": "scripted"}]}, "/version": {"version": "1.0"}}
         self.answer(200 if self.path in found else 404, found.get(self.path, {"error": {"message": "not found"}}))
 
     def do_POST(self) -> None:
-        scripted: Scripted = self.server.state
-        body = self.body()
+        scripted = self.site
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/tokenize" and not body["prompt"].isascii():
+            return self.answer(400, {"error": {"message": "no such character"}})
         if self.path == "/tokenize" and scripted.tokenizes:
             return self.answer(200, {"tokens": scripted.vocabulary.encode(tokens_of(body["prompt"]))})
         if self.path == "/v1/messages":
@@ -150,7 +164,7 @@ class _Handler(JsonHandler):
             "stop": body.get("stop_sequences", ()),
         }
         asked |= {"response_format": {}} if "output_config" in body and "format" in body["output_config"] else {}
-        found = self.server.state.respond({"stream": False, **asked})
+        found = self.site.respond({"stream": False, **asked})
         choice = found["choices"][0]
         blocks: list[dict[str, Any]] = [{"type": "thinking", "thinking": choice["message"]["reasoning"]}]
         if text := choice["message"]["content"]:
@@ -175,9 +189,11 @@ class _Handler(JsonHandler):
         for choice in found["choices"]:
             message, index = choice["message"], choice["index"]
             for key in ("reasoning", "content"):
-                events += [{"delta": {key: each}, "index": index} for each in tokens_of(message[key] or "")]
+                events += [{"delta": {key: each}, "index": index} for each in tokens_of(message.get(key) or "")]
             calls = [{"index": 0, **each} for each in message.get("tool_calls", ())]
             last = {key: choice[key] for key in ("finish_reason", "token_ids", "logprobs") if key in choice}
+            if self.site.loses_ids and "token_ids" in last:
+                last["token_ids"] = [each for each in last["token_ids"] if each != self.site.vocabulary.known[END]]
             events.append({"delta": {"tool_calls": calls}, "index": index, **last})
         self._events([*({"choices": [each]} for each in events), {"choices": [], "usage": found["usage"]}])
 
@@ -194,5 +210,6 @@ class _Handler(JsonHandler):
 @contextmanager
 def listening(scripted: Scripted) -> Iterator[Scripted]:
     """Serve it on loopback, at any free port."""
-    with json_server.listening(_Handler, scripted) as scripted.url:
+    with served(_Handler, scripted) as url:
+        scripted.url = f"{url}/v1"
         yield scripted

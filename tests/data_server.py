@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urljoin, urlsplit
+
+from tests.loopback import Handler, served
 
 
 @dataclass(frozen=True)
@@ -84,22 +84,11 @@ class Server:
 @contextmanager
 def serving() -> Iterator[Server]:
     server = Server()
-    http = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (_Handler,), {"site": server}))
-    http.daemon_threads = True
-    server.url = f"http://127.0.0.1:{http.server_port}"
-    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with served(_Handler, server) as server.url:
         yield server
-    finally:
-        http.shutdown()
-        http.server_close()
-        thread.join()
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1  # A response is one write: a second small one waits 40 ms for the first's acknowledgement.
+class _Handler(Handler):
     site: Server
 
     def do_HEAD(self) -> None:
@@ -117,25 +106,25 @@ class _Handler(BaseHTTPRequestHandler):
         if path in self.site.endless:
             self._send_endlessly(self.site.endless[path])
         elif fault and fault.drop_after is None:
-            self._send(fault.status, fault.headers, fault.body or b"")
+            self.answer(fault.status, fault.body or b"", fault.headers)
         elif path in self.site.redirects:
             target = urljoin(self.site.url, self.site.redirects[path])
-            self._send(302, {"Location": target, **self.site.headers[path]}, b"")
+            self.answer(302, b"", {"Location": target, **self.site.headers[path]})
         elif path in self.site.files:
             self._send_file(self.site.files[path], wanted, self.site.headers.get(path, {}), fault)
         else:
-            self._send(404, {}, b"not here")
+            self.answer(404, b"not here")
 
     def _send_file(self, content: bytes, wanted: str | None, headers: Mapping[str, str], fault: Answer | None) -> None:
         drop_after = fault.drop_after if fault else None
         start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and self.site.ranges else 0
         if start >= len(content) > 0 and start:
-            self._send(416, {"Content-Range": f"bytes */{len(content)}"}, b"")
+            self.answer(416, b"", {"Content-Range": f"bytes */{len(content)}"})
         elif start:
             part = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"}
-            self._send(206, {**headers, **part}, content[start:], drop_after)
+            self.answer(206, content[start:], {**headers, **part}, drop_after)
         else:
-            self._send(200, headers, content, drop_after)
+            self.answer(200, content, headers, drop_after)
 
     def _send_endlessly(self, announced: int | None) -> None:
         self.close_connection = True
@@ -146,16 +135,3 @@ class _Handler(BaseHTTPRequestHandler):
         with suppress(OSError):  # The client hangs up.
             while True:
                 self.site.sent += self.wfile.write(bytes(1 << 16))
-
-    def _send(self, status: int, headers: Mapping[str, str], body: bytes, drop_after: int | None = None) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(b"" if self.command == "HEAD" else body[:drop_after])
-        if drop_after is not None:
-            self.close_connection = True
-
-    def log_message(self, *_: object) -> None:
-        """Requests are recorded, not printed."""

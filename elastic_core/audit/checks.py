@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -37,15 +38,14 @@ class Result(BaseModel, frozen=True, extra="forbid"):
 
 @dataclass
 class Run:
-    """What checks share: the client, the field that works, two budgets, questions whose thoughts are longer, --requests
-    and --concurrent, and the responses of checks with a share, each with its t."""
+    """What checks share: the client, the field that works, two budgets, questions whose thoughts are longer,
+    --requests, and the responses of checks with a share, each with its t."""
 
     client: Client
     way: Way
     budgets: tuple[int, int]
     questions: Sequence[str]
     requests: int
-    concurrent: int
     answers: list[tuple[int, Answer]] = field(default_factory=list)
 
     @property
@@ -86,21 +86,24 @@ class Run:
         )
 
     async def _answers(self, check: dict[str, Any]) -> list[tuple[int, Answer]]:
-        async def one(number: int, leave_after: int = 0) -> list[tuple[int, Answer]]:
+        async def one(number: int) -> list[tuple[int, Answer]]:
             at = number // 2 if "pairs" in check else number
             t, question = self.budgets[at % 2], self.questions[at % len(self.questions)]
             given = _filled(check.get(self.client.api, {}), {"{question}": question, "{word}": self.word})
-            given |= self.client.limit(t // 2) if "half" in check else {}
-            asked = requesting(self.way.path, t) | given
-            stream = "stream" in check or leave_after > 0
-            return [(t, each) for each in await self.client.ask(question, at, asked, stream, leave_after)]
+            given |= {self.client.form[0]: t // 2} if "half" in check else {}
+            asked = requesting(self.way.field, t) | given
+            return [(t, each) for each in await self.client.ask(question, at, asked, "stream" in check)]
 
         if "leaving" in check:
-            await asyncio.gather(*(one(number, leave_after=3) for number in range(FEW)))
-        found, number, step = [], num_requests(check, self.requests), self.concurrent if "together" in check else 1
-        for start in range(0, number, step):
-            for got in await asyncio.gather(*map(one, range(start, min(start + step, number)))):
-                found += got
+            asked = requesting(self.way.field, self.budgets[1])
+            leave = partial(self.client.ask, given=asked, stream=True, leave_after=3)
+            await asyncio.gather(*map(leave, self.questions[:FEW], range(FEW)))
+        numbers = range(num_requests(check, self.requests))
+        if "together" in check:  # As many at once as the client has connections.
+            got = await asyncio.gather(*map(one, numbers))
+        else:
+            got = [await one(number) for number in numbers]
+        found = [each for answers in got for each in answers]
         for (_, first), (_, second) in zip(found[::2], found[1::2], strict=False):
             second.repeats = (first.thought, first.text) == (second.thought, second.text)
         return found[1::2] if "pairs" in check else found
@@ -108,7 +111,7 @@ class Run:
     def judge_long(self, t: int, answer: Answer) -> str | None:
         excess = answer.count - t - self.way.closing
         is_line = self.way.verdict == "newline" and to_line_end(answer, excess, t)
-        is_kept = excess <= inexact(self.client, t) or is_line
+        is_kept = excess <= inexact(answer, t) or is_line
         return None if is_kept else f"{answer.count} tokens of thought at t = {t}"
 
     def judge_leak(self, t: int, answer: Answer) -> str | None:
@@ -124,7 +127,7 @@ class Run:
         return None if answer.repeats else "another response"
 
     def judge_answer(self, t: int, answer: Answer) -> str | None:
-        if abs(answer.count - t - self.way.closing) > inexact(self.client, t):
+        if abs(answer.count - t - self.way.closing) > inexact(answer, t):
             return SKIP  # The thought was not cut.
         return None if answer.text.strip() or answer.arguments else f"no answer, and finish_reason {answer.finish}"
 
@@ -140,7 +143,7 @@ class Run:
             return SKIP
         if told is None:
             return "reasoning_tokens is missing"
-        if abs(told - answer.count) > max(marks, inexact(self.client, t)):
+        if abs(told - answer.count) > max(marks, inexact(answer, t)):
             return "reasoning_tokens is 0" if not told else "reasoning_tokens is not the number of the thought's tokens"
         is_sum = not answer.ids or 0 <= len(answer.ids) - answer.sampled <= marks
         return None if is_sum else "completion_tokens is not the number of ids"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -12,12 +12,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, ValidationError
 
 from elastic_core.audit.checks import Result, Run, num_requests
-from elastic_core.audit.client import Answer, Api, Client
+from elastic_core.audit.client import Answer, Api, Client, reason
 from elastic_core.audit.ways import QUESTIONS, Way, known_ways, try_ways
-from elastic_core.engines.http_server import look, server_version
+from elastic_core.engines.base import RequestFailed
+from elastic_core.engines.http_server import HttpServer, listed_models, server_version
 from elastic_core.errors import UserError
 
-_TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("audit.toml").read_text())
+TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("audit.toml").read_text())
 _LEAST = 4  # Tokens of the smaller budget.
 _ORDER = ("exact", "newline", "over")  # Verdicts on a field that works, the best first.
 
@@ -71,20 +72,38 @@ def read_audit(path: Path) -> Audit:
 def most_requests(questions: Sequence[str], sender: str, requests: int) -> int:
     """Requests that an audit sends at most, two choices of one counted as two."""
     tried = sum(QUESTIONS * (2 if each.says == "number" else 1) for each in known_ways(sender))
-    checks = sum(num_requests(each, requests) * each.get("chat", {}).get("n", 1) for each in _TABLE["check"])
-    return (len(questions) or len(_TABLE["questions"])) + tried + checks + num_requests({}, requests)
+    checks = sum(num_requests(each, requests) * each.get("chat", {}).get("n", 1) for each in TABLE["check"])
+    return (len(questions) or len(TABLE["questions"])) + tried + checks + num_requests({}, requests)
 
 
-async def audit(
-    client: Client, questions: Sequence[str], sender: str, requests: int, concurrent: int, say: Callable[[str], None]
-) -> Audit:
+async def _find_model(server: HttpServer) -> str:
+    """Address the server's only model where none is named, and return who owns it. Raises UserError when there is no
+    such model, or no API."""
+    url, name = server.address.url, server.address.model
+    try:
+        found = await listed_models(server)
+    except RequestFailed as error:
+        if not name:
+            raise UserError(
+                f"{url}/models lists no models: {reason(error)}; expected the API's address, which often ends in /v1, "
+                "or --model NAME"
+            ) from None
+        return "unknown"  # Some gateways list none.
+    if not name and len(found) == 1:
+        (name,) = found
+    if name not in found:
+        raise UserError(f"{url} serves {', '.join(found) or 'no model'}; name one: --model NAME")
+    server.address = server.address._replace(model=name)
+    return str(found[name].get("owned_by") or "unknown")
+
+
+async def audit(client: Client, questions: Sequence[str], sender: str, requests: int) -> Audit:
     """Ask without a budget, try every known field of a sender ("" for all), then check the promises at the first that
-    works best. `say` is told what comes next. Raises UserError when nothing tells the length of thoughts, or they are
-    too short to cut."""
-    served = await look(client.server, client.server.address.model)
+    works best. Raises UserError as `_find_model`, when nothing tells the length of thoughts, or they are too short to
+    cut."""
+    owner = await _find_model(client.server)
     version = await server_version(client.server)
-    questions = questions or _TABLE["questions"]
-    say("without a budget")
+    questions = questions or TABLE["questions"]
     natural = await client.begin(questions)
     ranked = sorted(zip(natural, questions, strict=True), key=lambda each: -each[0].count)
     longest = ranked[: max(QUESTIONS, len(ranked) // 2)]
@@ -96,21 +115,19 @@ async def audit(
             f"few to cut: expected two of {4 * _LEAST} or more; ask what makes it think longer (--question TEXT, again "
             "and again), or raise --tokens"
         )
-    say("ways to ask")
     tried = await try_ways(client, sender, asked, budgets)
     works = [each for verdict in _ORDER for each in tried if (each.verdict, each.says) == (verdict, "number")]
     results, answers = list[Result](), list[tuple[int, Answer]]()
     if works:
-        run = Run(client, works[0], budgets, asked, requests, concurrent, answers)
-        for check in _TABLE["check"]:
-            say(check["name"])
+        run = Run(client, works[0], budgets, asked, requests, answers)
+        for check in TABLE["check"]:
             results.append(await run.check(check))
             if results[-1].status == "broken" and not results[-1].responses:
                 break  # The server went away.
     seconds = [answer.seconds for _, answer in answers if answer.seconds is not None]
     return Audit(
-        address=f"{client.server.address.url}#{client.server.address.model}",
-        server=f"{served.server} {version}",
+        address=str(client.server.address),
+        server=f"{owner} {version}",
         date=datetime.datetime.now(datetime.UTC).date(),
         api=client.api,
         counted_by=client.counted_by,
@@ -121,5 +138,5 @@ async def audit(
         way=works[0].field if works else None,
         checks=results,
         first_answer=[median(seconds), min(seconds), max(seconds)] if seconds else [],
-        unseen=_TABLE["unseen"],
+        unseen=TABLE["unseen"],
     )

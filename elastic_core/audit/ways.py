@@ -16,9 +16,8 @@ from elastic_core.serving.dialects import SENDERS, requesting
 
 Verdict = Literal["exact", "newline", "over", "ignored", "refused", "unclear"]
 QUESTIONS = 2  # That each value of a field is sent with.
-_AT_ONCE = 8
 _MOST_CLOSING, _SUFFIX = 64, 8  # Tokens of a closing phrase, and characters by which it shows.
-_ELSEWHERE = ("configuration_update", "extra_body")  # In messages alone; a client's spelling of another field.
+_ELSEWHERE = ("configuration_update.", "extra_body.")  # In messages alone; a client's spelling of another field.
 
 
 class Way(BaseModel, frozen=True, extra="forbid"):
@@ -32,46 +31,39 @@ class Way(BaseModel, frozen=True, extra="forbid"):
     closing: int = 0
     detail: str = ""
 
-    @property
-    def path(self) -> tuple[str, ...]:
-        return tuple(self.field.split("."))
-
 
 def known_ways(sender: str) -> list[Way]:
     """Fields that say a number or no thought, untried; those whose senders a name is part of."""
     return [
-        Way(field=".".join(path), senders=who, says="number" if requesting(path, 1) else "none")
-        for path, who in SENDERS.items()
-        if sender in who and path[0] not in _ELSEWHERE and (requesting(path, 1) or requesting(path, 0))
+        Way(field=name, senders=who, says="number" if requesting(name, 1) else "none")
+        for name, who in SENDERS.items()
+        if sender.lower() in who.lower() and (requesting(name, 1) or requesting(name, 0))
+        if not name.startswith(_ELSEWHERE)
     ]
 
 
 async def try_ways(client: Client, sender: str, questions: Sequence[str], values: Sequence[int]) -> list[Way]:
     """Send each field with each of two numbers, or asking for no thought, and judge the thoughts."""
-    at_once = asyncio.Semaphore(_AT_ONCE)
-
-    async def one(way: Way, tokens: int, i: int) -> list[Answer]:
-        async with at_once:
-            return await client.ask(questions[i], i, requesting(way.path, tokens) or {})
 
     async def tried(way: Way) -> Way:
         found: dict[int, list[Answer]] = {}
         try:
             for tokens in values if way.says == "number" else [0]:
-                got = await asyncio.gather(*(one(way, tokens, i) for i in range(QUESTIONS)))
+                body = requesting(way.field, tokens)
+                got = await asyncio.gather(*(client.ask(questions[i], i, body) for i in range(QUESTIONS)))
                 found[tokens] = [answer for answers in got for answer in answers]
         except RequestFailed as error:
             return way.model_copy(update={"detail": reason(error)})
-        verdict, closing = judge(found, client)
+        verdict, closing = judge(found)
         counts = {tokens: [each.count for each in answers] for tokens, answers in found.items()}
         return way.model_copy(update={"verdict": verdict, "closing": closing, "counts": counts})
 
     return list(await asyncio.gather(*map(tried, known_ways(sender))))
 
 
-def inexact(client: Client, tokens: int) -> int:
+def inexact(answer: Answer, tokens: int) -> int:
     """Return by how much a count may be wrong: a text that is encoded again may have others than were sampled."""
-    return 2 + tokens // 50 if client.counted_by == "text" and tokens else 0
+    return 2 + tokens // 50 if answer.by_text and tokens else 0
 
 
 def to_line_end(answer: Answer, excess: int, tokens: int) -> bool:
@@ -79,10 +71,10 @@ def to_line_end(answer: Answer, excess: int, tokens: int) -> bool:
     return excess <= math.ceil(tokens / 10) and answer.thought.endswith("\n")
 
 
-def judge(found: Mapping[int, Sequence[Answer]], client: Client) -> tuple[Verdict, int]:
+def judge(found: Mapping[int, Sequence[Answer]]) -> tuple[Verdict, int]:
     """The verdict on thoughts by the budget requested, and tokens of a closing phrase."""
     each = [(tokens, answer, answer.count - tokens) for tokens, got in found.items() for answer in got]
-    longer = [(tokens, answer, excess) for tokens, answer, excess in each if excess > inexact(client, tokens)]
+    longer = [(tokens, answer, excess) for tokens, answer, excess in each if excess > inexact(answer, tokens)]
     low, high = min(found), max(found)
     if not longer:
         return ("exact" if low == high or max(each.count for each in found[high]) > low else "unclear"), 0

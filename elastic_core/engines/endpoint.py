@@ -47,7 +47,7 @@ class Address(NamedTuple):
     chat: bool = False
 
     def __str__(self) -> str:
-        return f"{CHAT if self.chat else ''}{self.url}#{self.model}"
+        return f"{CHAT if self.chat else ''}{self.url}" + (f"#{self.model}" if self.model else "")
 
 
 def is_endpoint(text: str) -> bool:

@@ -258,8 +258,8 @@ async def look(server: HttpServer, model: str) -> Served:
     key, or has no API there; ServerLost when it does not answer."""
     address = server.address
     try:
-        found = {str(each["id"]): each for each in (await server.get("/models"))["data"]}
-    except (RequestFailed, KeyError, TypeError) as error:
+        found = await listed_models(server)
+    except RequestFailed as error:
         if address.chat:  # Some gateways list no models.
             return Served("unknown", "unknown", "", None)
         raise UserError(f"{address.url}/models gave no list of models ({error}); is this the API's address?") from None
@@ -275,6 +275,14 @@ async def look(server: HttpServer, model: str) -> Served:
         )
     version = "unknown" if address.chat else await server_version(server)
     return Served(str(card.get("owned_by") or "unknown"), version, str(card.get("root") or ""), context)
+
+
+async def listed_models(server: HttpServer) -> dict[str, dict[str, Any]]:
+    """What the server says of each of its models, by name. Raises as `HttpServer.get`."""
+    try:
+        return {str(each["id"]): each for each in (await server.get("/models"))["data"]}
+    except (KeyError, TypeError):
+        raise RequestFailed('no "data" in it') from None
 
 
 async def server_version(server: HttpServer) -> str:

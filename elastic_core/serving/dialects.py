@@ -62,8 +62,8 @@ class Requested(NamedTuple):
 
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 OPAQUE, _WORDS, _TOGETHER = frozenset(_TABLE.pop("opaque")), _TABLE.pop("words"), _TABLE.pop("together")
-SENDERS = {tuple(name.split(".")): who for fields in _TABLE.values() for name, who in fields.items()}
-"""Who sends or documents a field, by its path."""
+SENDERS = {name: who for fields in _TABLE.values() for name, who in fields.items()}
+"""Who sends or documents a field, by its path with dots."""
 _OWN = _TABLE.pop("own")
 DIALECTS = {tuple(name.split(".")): kind for kind, fields in _TABLE.items() for name in fields}
 """Types of fields, by their paths in a request's body."""
@@ -104,15 +104,16 @@ def take_fields(body: dict[str, Any]) -> Requested:
     return _together(wishes)
 
 
-def requesting(path: tuple[str, ...], tokens: int) -> dict[str, Any] | None:
-    """Write the fields of a request for at most so many tokens of thought, by a field of the table: what `take_fields`
-    reads back. None where the field cannot say it: only caps name a number above 0, and some fields limit nothing."""
-    kind = "cap" if ".".join(path) in _OWN else DIALECTS[path]
+def requesting(field: str, tokens: int) -> dict[str, Any]:
+    """Write the fields of a request for at most so many tokens of thought, by a field of the table, its path with dots:
+    what `take_fields` reads back. Empty where the field cannot say it: only caps name a number above 0, and some fields
+    limit nothing."""
+    kind = "cap" if field in _OWN else DIALECTS[tuple(field.split("."))]
     value = tokens if kind in ("cap", "template_cap") else None if tokens else _NO_THOUGHT.get(kind)
-    if value is None:
-        return None
     body: dict[str, Any] = {}
-    for name, each in {".".join(path): value, **(_TOGETHER.get(".".join(path), {}) if tokens else {})}.items():
+    if value is None:
+        return body
+    for name, each in {field: value, **(_TOGETHER.get(field, {}) if tokens else {})}.items():
         *holders, last = name.split(".")
         holder = body
         for key in holders:

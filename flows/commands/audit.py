@@ -7,26 +7,27 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.progress import Progress
 
-from elastic_core.audit.client import Client, Ids
+from elastic_core.audit.client import Api, Client, Ids
 from elastic_core.audit.run import Audit, most_requests, read_audit
 from elastic_core.audit.run import audit as carry_out
 from elastic_core.engines.base import EngineLost, RequestFailed
-from elastic_core.engines.endpoint import CHAT, Address, EndpointParameters, parse_address
+from elastic_core.engines.endpoint import EndpointParameters, is_endpoint, parse_address
 from elastic_core.engines.http_server import HttpServer
 from elastic_core.errors import UserError, first_line
+from elastic_core.models.special_tokens import load_tokenizer
 from elastic_core.system.files import write_text
 from flows.commands.options import PATH
 from flows.runtime.environment import runs_directory
 from reports.audit import PAGE, audit_text, write_audit_page
 
-_SENDERS = {"auto": "", "openai": "OpenAI", "anthropic": "Anthropic", "vllm": "vLLM", "sglang": "SGLang",
-            "llama.cpp": "llama.cpp"}  # fmt: skip
+_SENDERS = ("auto", "openai", "anthropic", "vllm", "sglang", "llama.cpp")
 _WAIT_SECONDS = 60.0
 DOCUMENT = "audit.json"
 
@@ -35,7 +36,7 @@ DOCUMENT = "audit.json"
 @click.argument("url")
 @click.option("--model", metavar="NAME", help="As the server's /v1/models has it; by default its only one.")
 @click.option("--key-from", metavar="VARIABLE", help="Environment variable that holds the server's key.")
-@click.option("--as", "dialect", type=click.Choice([*_SENDERS]), default="auto", help="Whose fields are tried.")
+@click.option("--as", "dialect", type=click.Choice(_SENDERS), default="auto", help="Whose fields are tried.")
 @click.option("--tokenizer", metavar="MODEL", help="Directory or OWNER/NAME, for a server that returns no token ids.")
 @click.option("--requests", type=click.IntRange(10), default=100, help="Requests that check the length of thoughts.")
 @click.option("--concurrent", type=click.IntRange(1, 1024), default=32, help="Most requests at once.")
@@ -59,28 +60,27 @@ def audit(
         raise UserError(f"--key-from {key_from}: it is not set in the environment; expected the server's key there")
     if len(questions) == 1:
         raise UserError("there is one --question; expected none, or two and more")
+    if not is_endpoint(url):
+        raise UserError(f'{url} is no address; expected one like "http://host:8000/v1"')
+    try:
+        address = parse_address(f"{url}#{model or '?'}")._replace(model=model or "")
+    except ValueError as error:
+        raise UserError(str(error)) from None
     old, encode = read_audit(compare) if compare else None, _encoder(tokenizer)
     parameters = EndpointParameters(max_requests=concurrent, wait_seconds=_WAIT_SECONDS)
-    total = most_requests(questions, _SENDERS[dialect], requests)
+    sender = "" if dialect == "auto" else dialect
+    api: Api = "messages" if dialect == "anthropic" else "chat"
+    total = most_requests(questions, sender, requests)
     screen = Console(stderr=True, highlight=False, soft_wrap=True)
     screen.print(f"at most {total:,} responses of {tokens:,} tokens, {total * tokens:,} tokens in all")
     if dry_run:
         return
 
     async def run() -> Audit:
-        address = await _address(url, model, parameters, key_from)
         async with HttpServer("audit", address, parameters, key_from) as server:
             with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
-                task = progress.add_task("", total=total)
-                client = Client(
-                    server,
-                    "messages" if dialect == "anthropic" else "chat",
-                    tokens,
-                    lambda: progress.advance(task),
-                    encode,
-                )
-                say = lambda what: progress.update(task, description=what)  # noqa: E731
-                return await carry_out(client, questions, _SENDERS[dialect], requests, concurrent, say)
+                tick = partial(progress.advance, progress.add_task("", total=total))
+                return await carry_out(Client(server, api, tokens, tick, encode), questions, sender, requests)
 
     try:
         found = asyncio.run(run())
@@ -95,31 +95,11 @@ def audit(
     sys.exit(1 if found.broken else 0)
 
 
-async def _address(url: str, model: str | None, parameters: EndpointParameters, key_from: str | None) -> Address:
-    """The address of the model, by default the server's only one; UserError where there is none."""
-    try:
-        address = parse_address(f"{CHAT}{url}#{model or '?'}")
-    except ValueError as error:
-        raise UserError(str(error)) from None
-    if model is None:
-        async with HttpServer("audit", address, parameters, key_from) as server:
-            try:
-                names = [str(each["id"]) for each in (await server.get("/models"))["data"]]
-            except (RequestFailed, KeyError, TypeError) as error:
-                raise UserError(f"{url}/models gave no list of models ({error}); is this the API's address?") from None
-        if len(names) != 1:
-            raise UserError(f"{url} serves {', '.join(names) or 'no model'}; name one: --model NAME")
-        address = address._replace(model=names[0])
-    return address
-
-
 def _encoder(tokenizer: str | None) -> Callable[[str], Ids] | None:
     if tokenizer is None:
         return None
-    from transformers import AutoTokenizer
-
     try:
-        found = AutoTokenizer.from_pretrained(tokenizer)
+        found = load_tokenizer(tokenizer)
     except (OSError, ValueError) as error:
         raise UserError(f"--tokenizer {tokenizer}: {first_line(error)}; expected a directory or OWNER/NAME") from None
     return lambda text: found.encode(text, add_special_tokens=False)  # type: ignore[no-any-return]

@@ -18,6 +18,7 @@ from elastic_core.audit.client import Client
 from elastic_core.audit.run import Audit, audit
 from elastic_core.engines.endpoint import EndpointParameters, parse_address
 from elastic_core.engines.http_server import HttpServer
+from elastic_core.errors import UserError
 from elastic_core.serving.dialects import DIALECTS, SENDERS, requesting
 from elastic_core.serving.requests import ServeConfiguration, plan
 from flows.commands.audit import DOCUMENT
@@ -52,12 +53,14 @@ FAULTS = {
 }
 
 
-def audited(scripted: Scripted, sender: str = "vLLM", encode: Any = None, api: Any = "chat") -> Audit:
+def audited(
+    scripted: Scripted, sender: str = "vLLM", encode: Any = None, api: Any = "chat", tokens: int = 256
+) -> Audit:
     async def run() -> Audit:
         address = parse_address(f"openai+{scripted.url}#{MODEL}")
         async with HttpServer("audit", address, EndpointParameters(max_requests=16, wait_seconds=5)) as server:
-            client = Client(server, api, 256, lambda: None, encode)
-            return await audit(client, (), sender, 20, 16, lambda _: None)
+            client = Client(server, api, tokens, lambda: None, encode)
+            return await audit(client, (), sender, 20)
 
     with listening(scripted):
         return asyncio.run(run())
@@ -76,6 +79,24 @@ def test_a_budget_that_is_lost_in_one_request_of_five_is_found() -> None:
     found = audited(Scripted("sometimes"))
     assert {*found.broken} & LENGTHS
     assert verdict(found) in ("exact", "over")
+
+
+def test_ids_that_a_proxy_loses_from_streams_break_no_promise() -> None:
+    found = audited(Scripted(loses_ids=True))
+    assert (found.counted_by, found.broken) == ("ids", [])
+
+
+@pytest.mark.parametrize("counted_by", ["ids", "text"])
+@pytest.mark.parametrize(("fault", "broken"), [("", []), ("ignored", ["any budget"])])
+def test_thoughts_within_the_text_count_though_some_have_no_end(fault: str, broken: list[str], counted_by: str) -> None:
+    found = audited(Scripted(fault, splits=False, shows_ids=counted_by == "ids"), tokens=512)
+    assert (found.counted_by, found.broken) == (counted_by, broken)
+
+
+@pytest.mark.parametrize("shows_ids", [True, False])
+def test_a_text_without_any_mark_is_no_thought(shows_ids: bool) -> None:
+    with pytest.raises(UserError, match=r"shows no thought|have \[0, 0, 0, 0, 0, 0\] tokens, too few to cut"):
+        audited(Scripted("thinks nothing", splits=False, shows_ids=shows_ids))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -127,12 +148,11 @@ def test_anthropics_messages_are_audited_too() -> None:
 
 
 @given(st.sampled_from([*SENDERS]), st.integers(0, 2**31 - 1))
-def test_the_server_reads_what_the_audit_writes(path: tuple[str, ...], tokens: int) -> None:
-    body = requesting(path, tokens)
-    if body is not None:
+def test_the_server_reads_what_the_audit_writes(field: str, tokens: int) -> None:
+    if body := requesting(field, tokens):
         assert plan("chat", body, ServeConfiguration(), MARKS).budget.think == tokens
     elif tokens:
-        assert DIALECTS[path] not in ("cap", "template_cap")
+        assert DIALECTS[tuple(field.split("."))] not in ("cap", "template_cap")
 
 
 @pytest.fixture
@@ -176,9 +196,10 @@ def test_an_upgrade_that_breaks_a_promise_is_a_change_and_status_1(right: Script
     [
         (["http://127.0.0.1:9/v1", "--key-from", "NO_SUCH_KEY"], "--key-from NO_SUCH_KEY: it is not set"),
         (["http://127.0.0.1:9/v1", "--question", "1+1=?"], "there is one --question"),
-        (["127.0.0.1:9"], "expected an address"),
+        (["127.0.0.1:9"], "127.0.0.1:9 is no address"),
         (["http://127.0.0.1:9/v1", "--compare", "/no/such/file"], "expected the audit.json"),
-        (["{url}", "--model", "other"], 'serves no model "other"'),
+        (["{url}/chat/completions"], "expected the API's address, which often ends in /v1"),
+        (["{url}", "--model", "other"], "serves scripted; name one"),
         (["{url}", "--question", "say nothing", "--question", "say nothing"], "too few to cut"),
     ],
 )
@@ -186,6 +207,12 @@ def test_what_cannot_be_audited_is_one_sentence(right: Scripted, arguments: list
     done = call(*(each.format(url=right.url) for each in arguments))
     assert sentence in str(done.exception)
     assert done.exit_code == 1 and not isinstance(done.exception, SystemExit)
+
+
+@pytest.mark.parametrize("choices", [[], "none", [{"message": {"content": ["text"]}}], [None]])
+def test_a_response_of_another_form_is_one_sentence(right: Scripted, choices: Any) -> None:
+    right.respond = lambda _: {"choices": choices}  # type: ignore[method-assign]
+    assert "takes no plain request: a response is not of the API's form" in str(call(right.url).exception)
 
 
 def test_a_servers_text_moves_no_cursor_and_is_no_markup(right: Scripted, tmp_path: Path) -> None:

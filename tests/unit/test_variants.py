@@ -203,6 +203,8 @@ def test_a_request_carries_its_closing_to_the_engine() -> None:
         assert worded(Marks.of(MINIATURE), closing_arguments(marks)) == marks
     with pytest.raises(ValueError, match=r"elastic_soft is \[-1, 2\]; expected whole numbers"):
         worded(Marks.of(MINIATURE), {"elastic_soft": [-1, 2]})
+    with pytest.raises(ValueError, match=r"elastic_soft is \[1\]; expected two whole numbers, window and rank"):
+        worded(Marks.of(MINIATURE), {"elastic_soft": [1]})
 
 
 def test_a_level_carries_closing_and_effort_to_its_requests() -> None:

@@ -59,6 +59,8 @@ def worded(marks: Marks, arguments: Mapping[str, Any]) -> Marks:
         given = arguments.get(name, [])
         if not isinstance(given, list) or not all(type(each) is int and 0 <= each <= _MOST for each in given):
             raise ValueError(f"{name} is {given!r:.40}; expected whole numbers, or nothing")
+        if name == SOFT and len(given) not in (0, 2):
+            raise ValueError(f"{name} is {given!r:.40}; expected two whole numbers, window and rank, or nothing")
     if words := arguments.get(WORDS):
         marks = dataclasses.replace(marks, words=tuple(words))
     if soft := arguments.get(SOFT):
@@ -157,15 +159,14 @@ def refused_drafts(processor: str) -> str | None:
     alone = "leave speculative decoding out"
     if processor != V2.processor:
         return f"budgets are served with speculative decoding on vLLM's V2 runner alone, on a GPU; {alone}"
-    found = find_spec("vllm")
-    if found is None or found.origin is None:
-        raise RuntimeError("vLLM is not installed")
+    version, found = vllm_version(), find_spec("vllm")
+    assert found is not None and found.origin is not None  # As there is a version.
     directory = Path(found.origin).parent / "v1" / "worker" / "gpu"
     files = [directory / name for name in _READ_FILES]
     read = hashlib.sha256(b"".join(file.read_bytes() for file in files if file.exists())).hexdigest()
     if read == DRAFTS_READ:
         return None
-    return f"{vllm_version()} verifies draft tokens in another way than the one that budgets were written for; {alone}"
+    return f"{version} verifies draft tokens in another way than the one that budgets were written for; {alone}"
 
 
 def installed_runner(device: Literal["cpu", "cuda"]) -> Runner:
