@@ -9,8 +9,11 @@ from elastic_core.engines.parameters import EngineParameters
 from elastic_core.miniature.warm_start import BASE
 from tests.processes import python
 
-NOISE = """
+PROGRAM = """
+import subprocess, sys
 import torch
+from vllm.engine.arg_utils import EngineArgs
+from vllm.model_executor.models import registry
 from vllm.v1.sample.ops import topk_topp_sampler as ops
 from elastic_core.engines.seeded_noise import install_in_vllm
 
@@ -27,30 +30,25 @@ cases = [{0: 5, 1: 6, 2: 7, 3: 8}, {1: 6}]
 before = [drawn(seeds) for seeds in cases]
 install_in_vllm()
 after = [drawn(seeds) for seeds in cases]
-print([tokens for tokens, _ in before] == [tokens for tokens, _ in after])
-print([untouched for _, untouched in before], [untouched for _, untouched in after])
-"""
-LOOK = """
-import subprocess, sys
-from vllm.engine.arg_utils import EngineArgs
-from vllm.model_executor.models import registry
 
 started, run = [], subprocess.run
 registry.subprocess.run = lambda command, **given: started.append(command) or run(command, **given)
 config = EngineArgs(sys.argv[1], max_model_len=64, enforce_eager=True).create_engine_config()
+print([tokens for tokens, _ in before] == [tokens for tokens, _ in after])
+print([untouched for _, untouched in before], [untouched for _, untouched in after])
 print(started.count(registry._SUBPROCESS_COMMAND), config.model_config._model_info)
 """
 
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, list[str]]:
-    """What both programs say in one process, under our environment and without it, where no engine has run yet."""
+    """What the program says under our environment and without it, where no engine has run yet."""
     kept = {name: value for name, value in os.environ.items() if name != "ELASTIC_PRIVATE_STORES"}
     found = {}
     for ours in (True, False):
         variables = EngineParameters(device="cpu").environment if ours else {}
         environment = {**kept, **variables, "VLLM_CACHE_ROOT": str(tmp_path_factory.mktemp("cache"))}
-        found[ours] = python(NOISE + LOOK, str(BASE), environment=environment).stdout.splitlines()[-3:]
+        found[ours] = python(PROGRAM, str(BASE), environment=environment).stdout.splitlines()[-3:]
     return found
 
 
