@@ -128,12 +128,10 @@ class Client:
             answer.usage = usage if len(answers) == 1 else {}
             if stream and len(answer.ids) < answer.sampled:
                 answer.ids.clear()  # A proxy may drop events that have no text.
-            place = "apart"
+            place = "apart" if answer.thought else "text"
             if not answer.thought:  # Split off only where the server splits none.
                 answer.thought, answer.text = split_thought(answer.text)
-                place = "text"
-            if answer.thought:
-                self.places.add(place)
+            self.places |= {place} if answer.thought else set()
             if self.counted_by:
                 await self._count(answer)
         return list(answers.values())
