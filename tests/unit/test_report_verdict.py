@@ -220,7 +220,7 @@ def test_the_deepest_fall_is_told_first_and_the_others_counted() -> None:
 
 
 def test_an_effort_that_needs_fewer_tokens_is_named_with_what_it_loses() -> None:
-    """ "low" writes half a thought and is right as often, "high" a longer one."""
+    """With low it writes half a thought and is right as often, with high a longer one."""
     free = make_rows(["base"], strategies=["unconstrained"])
     told = [
         free.with_columns(strategy=pl.lit(f"unconstrained_effort-{effort}"), think_tokens=tokens)
