@@ -63,7 +63,11 @@ def plain(training: Path, directory: Path) -> dict[int, dict[str, float]]:
     where it ends with an error."""
     config = OmegaConf.load(training / "verl.yaml")
     environment = job_environment(config)  # type: ignore[arg-type]
-    for key, value in (_PLAIN | {"trainer.default_local_dir": str(directory / "checkpoints")}).items():
+    changed = _PLAIN | {"trainer.default_local_dir": str(directory / "checkpoints")}
+    if config.trainer.device == "cpu":  # Ray finds no accelerators, and few cores.
+        ranks = config.trainer.nnodes * config.trainer.n_gpus_per_node
+        changed |= {"ray_kwargs.ray_init.num_gpus": ranks, "ray_kwargs.ray_init.num_cpus": 32}
+    for key, value in changed.items():
         OmegaConf.update(config, key, value, merge=False)
     OmegaConf.save(config, directory / "plain.yaml")
     log = directory / "plain.log"
