@@ -1,6 +1,6 @@
 """The comparison of docs/methods.md: keep the scores of its sweep, and print its tables.
 
-    elastic run ablation --preset miniature-methods --set 'train.seeds=[0]'   # then [0,1] …
+    elastic run ablation --preset tests/experiments/miniature-methods.toml --set 'train.seeds=[0]'   # then [0,1] …
     python -m tests.experiments.methods --keep   # scores of the newest sweep, to tests/experiments/methods/
     python -m tests.experiments.methods          # the tables of what is there
 
