@@ -484,7 +484,6 @@ def test_what_generates_without_budgets_is_closed(server: str) -> None:
 OPEN = {
     "/docs",
     "/health",
-    "/kv_event_sources",
     "/load",
     "/metrics",
     "/openapi.json",
