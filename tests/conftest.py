@@ -22,13 +22,7 @@ settings.load_profile("elastic-anew" if "DRAW_ANEW" in os.environ else "elastic"
 
 TOGETHER = {
     "`elastic up`": {"test_service_pages.py", "test_services.py"},
-    "the smoke pipeline": {
-        "test_pipeline.py",
-        "test_sweep.py",
-        "test_tour.py",
-        "test_deployment.py",
-        "test_architecture.py",
-    },
+    "the smoke pipeline": {"test_pipeline.py", "test_sweep.py", "test_tour.py", "test_deployment.py"},
     "a Ray cluster": {
         "test_local_ray.py",
         "test_private_queues.py",
@@ -53,6 +47,7 @@ LONGEST = (
     "test_serve_rules.py",
     "test_serve_dialects.py",
     "test_serve.py",  # Its last test ends the server.
+    "test_architecture.py",
     "test_report_views.py",
     "test_warm_start.py",
     "test_sweep_ray.py",
