@@ -184,10 +184,10 @@ class Report:
         self.theirs = published(summary["benchmark"].unique(), [*summary["model"].unique(), sources.preset])
         self.headline = headline(problems, summary, self.anytime, self.trainings)
         self.on = main_model(summary["model"])
-        self._choose(self.on)
+        self._choose()
         self._say(requested, whole)
 
-    def _choose(self, on: str) -> None:
+    def _choose(self) -> None:
         """Costs in each unit, and which budget to set."""
         problems, margin = self.problems, self.sources.parameters.margin / 100
         models = self.summary["model"].unique().sort()
@@ -200,13 +200,13 @@ class Report:
         guessed = guesses(self.sources.problems.values())
         picked = choose_budgets(self.advised, problems, guessed)
         self.chosen = advised_budgets(self.advised, picked)
-        found = verdict.settings(picked, self.advised, self.chosen, self.summary, on, margin, self.unit)
+        found = verdict.settings(picked, self.advised, self.chosen, self.summary, self.on, margin, self.unit)
         self.settings = [replace(each, command=verdict.command(each, self.sources)) for each in found]
-        self.advice = verdict.not_told(self.advised, on)
+        self.advice = verdict.not_told(self.advised, self.on)
         self.under, self.within = best_under(problems, of_unit), cheapest_within(self.advised, problems, guessed)
-        beside = partial(budget_tables.side_by_side, self.under, self.within, self.unit, model=on)
+        beside = partial(budget_tables.side_by_side, self.under, self.within, self.unit, model=self.on)
         self.choices = {each.benchmark: beside(each.benchmark) for each in self.settings}
-        self.stopping = _stopping(self.rows, on, of_unit[on])
+        self.stopping = _stopping(self.rows, self.on, of_unit[self.on])
 
     def _say(self, requested: pl.DataFrame, whole: Whole) -> None:
         """The sentences and the claims."""

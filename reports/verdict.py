@@ -263,7 +263,10 @@ def told_an_effort(differences: pl.DataFrame, summary: pl.DataFrame, model: str)
     than without being told one: what it saves, and the difference in points on each benchmark, from the differences
     between strategies."""
     tokens = summary.filter(model=model).select("benchmark", "tokens_mean", second="strategy")
-    told = differences.filter(pl.col("second").str.starts_with(f"{FREE}_effort-"), model=model, first=FREE)
+    told = differences.filter(model=model, first=FREE)
+    variants = {name: split_variant(name) for name in told["second"].unique()}
+    efforts = {name: effort for name, (base, _, effort) in variants.items() if base == FREE and effort}
+    told = told.filter(pl.col("second").is_in(list(efforts)))
     pairs = told.join(tokens, on=["second", "benchmark"])
     pairs = pairs.join(tokens.filter(second=FREE).drop("second"), on="benchmark", suffix="_free")
     ratio = pl.col("tokens_mean").sum() / pl.col("tokens_mean_free").sum()
@@ -275,8 +278,8 @@ def told_an_effort(differences: pl.DataFrame, summary: pl.DataFrame, model: str)
         f"{with_bounds(row['difference'], row['low'], row['high'], '+.1f')} points on {row['benchmark']}"
         for row in pairs.filter(second=cheapest).sort("benchmark").iter_rows(named=True)
     ]
-    effort, saved = split_variant(cheapest)[2], 100 * (1 - share)
-    return [sentence("effort", model=model, effort=effort, saved=saved, points=listed(shown))]
+    saved = f"{100 * (1 - share):.0f}"
+    return [sentence("effort", model=model, effort=efforts[cheapest], saved=saved, points=listed(shown))]
 
 
 def to_set(settings: Sequence[Setting]) -> str:
