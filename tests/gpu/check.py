@@ -54,7 +54,7 @@ _SECONDS = {
     "cuda": {"engine": 130, "train": 230, "pipeline": 200, "verl": 150, "gradient": 70, "serve": 200, "engine-mp": 130},
     "cpu": {"engine": 60, "train": 100, "pipeline": 120, "verl": 100, "gradient": 60, "serve": 90},
 }
-"""What the long steps take, as seen on one H200 and on two cores."""
+"""What the long steps take, as seen on one H200 and on two cores; those of `verl` are estimates."""
 GPU_TWIN = Size(layers=4, width=512, head=128)
 """Larger than a rehearsal's, so that a GPU has something to compute; with the heads of the real model."""
 _PER_GPU = ("train.gpus_per_node", "engine.data_parallel_size")

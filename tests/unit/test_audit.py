@@ -99,7 +99,7 @@ def test_a_text_without_any_mark_is_no_thought(shows_ids: bool) -> None:
         audited(Scripted("thinks nothing", splits=False, shows_ids=shows_ids))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(20))
 def test_a_right_server_breaks_nothing(seed: int) -> None:
     vocabulary = Scripted().vocabulary
     kinds: list[tuple[str, Scripted, Any]] = [
