@@ -23,6 +23,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 STAMP = VENV / "installed"
+PYTHONS = {"cpu": {(3, 11)}, "gpu": {(3, 11), (3, 12)}}
+"""Versions of Python that the locks hold for: they are made for 3.11; that of GPUs is the same for 3.12."""
 NEEDED_BYTES = {"cpu": 6 * 2**30, "gpu": 16 * 2**30}  # The environment, and what is unpacked on the way.
 UV_SETTINGS = {
     "index-url": ("UV_DEFAULT_INDEX", " "),
@@ -37,9 +39,10 @@ SELDOM_IMPORTED = "/(tests?|models)/"
 """Directories whose files are compiled when they are imported: a quarter of all bytes, hardly any of which ever are."""
 
 
-def go_on_in_python_3_11() -> None:
-    """Start this program again in Python 3.11 unless this is one; exit with one sentence where there is none."""
-    if sys.version_info[:2] == (3, 11):
+def go_on_in_python_3_11(engine: str) -> None:
+    """Start this program again in Python 3.11 unless this is one that the lock holds for; exit with one sentence where
+    there is none."""
+    if sys.version_info[:2] in PYTHONS[engine]:
         return
     version = platform.python_version()
     print(f"install: this is Python {version} and 3.11 is needed: uv finds one, or fetches it", flush=True)
@@ -151,7 +154,7 @@ def install_program(program: str, package: str, needs_it: str) -> None:
 def main() -> None:
     started = time.monotonic()
     engine = sys.argv[1]
-    go_on_in_python_3_11()
+    go_on_in_python_3_11(engine)
     refuse_unfit_machine(engine)
     # Open for writing, as NFS wants it for an exclusive lock.
     with Path(__file__).open("r+") as itself:

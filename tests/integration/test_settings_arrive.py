@@ -81,7 +81,7 @@ OF_GRPO: dict[str, Callable[[GrpoParameters], Any]] = {
     f"{ACTOR}.use_kl_loss": lambda p: p.kl_coefficient > 0,
     "actor_rollout_ref.rollout.dtype": lambda p: p.rollout_dtype or ("float32" if p.device == "cpu" else "bfloat16"),
     "actor_rollout_ref.rollout.engine_kwargs.vllm.logits_processors": lambda p: (
-        ["elastic_core.engines.budgets.v1:SeparateBudgets"] if p.one_pass else None
+        [f"elastic_core.engines.budgets.{'v1' if p.device == 'cpu' else 'v2'}:SeparateBudgets"] if p.one_pass else None
     ),
     "actor_rollout_ref.rollout.max_model_len": lambda p: p.context_tokens,
     "actor_rollout_ref.rollout.n": lambda p: p.group_size if p.algorithm == "grpo" else 1,

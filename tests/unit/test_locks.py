@@ -64,7 +64,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(module, "VENV", tmp_path / ".venv")
     monkeypatch.setattr(module, "STAMP", tmp_path / ".venv" / "installed")
-    monkeypatch.setattr(module, "go_on_in_python_3_11", lambda: None)
+    monkeypatch.setattr(module, "go_on_in_python_3_11", lambda engine: None)
     monkeypatch.setattr(module, "NEEDED_BYTES", {"cpu": 0})
     monkeypatch.setattr(sys, "argv", ["install.py", "cpu"])
     steps: list[str] = []
@@ -79,6 +79,13 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(module, "pip", lambda *arguments: steps.append("project"))
     module.steps = steps  # type: ignore[attr-defined]
     return module
+
+
+def test_what_both_locks_have_is_the_same_on_both() -> None:
+    cpu, gpu = pins("cpu"), pins("gpu")
+    both = cpu.keys() & gpu.keys()
+    assert {"torch", "transformers", "verl", "ray"} <= both
+    assert {name: (cpu[name], gpu[name]) for name in both if cpu[name] != gpu[name]} == {}
 
 
 def test_installing_twice_does_nothing_the_second_time_and_works_over_nfs(
