@@ -32,7 +32,8 @@ BUDGETS = (12, 24, 48, 72, 96, 144, 192)
 
 def keep() -> None:
     """Counts of every cell and problem of the newest sweep: samples, right ones, tokens, solutions that the model
-    ended, and thoughts that a budget cut."""
+    ended, and thoughts that a budget cut. They replace those kept of the same trainings; others stay, so that a
+    machine may measure some of the methods or seeds."""
     tables = (runs_directory() / "miniature-methods").glob(f"sweep/*/{TABLE}")
     rows = SweepTable(max(tables, key=lambda table: table.stat().st_mtime)).read()
     unseeded = ~pl.col("model").str.contains("@") & (pl.col("model") != "base")
@@ -45,6 +46,9 @@ def keep() -> None:
         cut=(pl.col("think_finish") == "forced").sum().cast(pl.UInt16),
     )
     SCORES.parent.mkdir(exist_ok=True)
+    if SCORES.exists():
+        measured = counts["model"].unique().implode()
+        counts = pl.concat([pl.read_parquet(SCORES).filter(~pl.col("model").is_in(measured)), counts])
     with replacing(SCORES) as temporary:
         counts.sort(CELL).write_parquet(temporary, compression="zstd")
 
