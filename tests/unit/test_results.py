@@ -11,9 +11,8 @@ from tests.documents import DOCUMENTS
 from tests.pictures import digest, stamp_of
 
 MEASURED_ONCE = {
-    "9 min 17 s": "make demo, 2026-11-23, timed",
-    "113 s": "its parts", "4 s": "", "274 s": "", "74 s": "", "132 s": "", "16 s": "", "9 s": "", "3 s": "",
-    "8.3 GiB": "its memory",
+    "8 min 13 s": "make demo, 2026-11-29, timed",
+    "46 s": "its parts", "5 s": "", "288 s": "", "119 s": "", "12 s": "", "14 s": "", "3 s": "",
     "52,800": "rows of a demo",
     "+4.2 [1.6, 6.8]": "control of the miniature, docs/training.md",
     "+3.0 [-0.2, 6.3]": "",
