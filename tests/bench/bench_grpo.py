@@ -113,16 +113,17 @@ def beside(training: Path, directory: Path) -> dict[str, Any]:
 def main(training: Path | None, out: Path | None) -> None:
     with tempfile.TemporaryDirectory() as made:
         found = beside(training or ours(Path(made)), Path(made))
-    if out is None:
-        results.write("grpo", found)
-    else:
-        out.write_text(json.dumps(found, indent=2) + "\n")
     budget, without = found["budget"], found["plain"]
-    print(
+    found["finding"] = (
         f"{budget['step_seconds']:.1f} s a step of {budget['tokens']:.0f} tokens, plain verl's "
         f"{without['step_seconds']:.1f} s of {without['tokens']:.0f}: {found['tokens_per_second_ratio']:.2f} of its "
         "tokens per second"
     )
+    if out is None:
+        results.write("grpo", found)
+    else:
+        out.write_text(json.dumps(found, indent=2) + "\n")
+    print(found["finding"])
 
 
 if __name__ == "__main__":

@@ -202,27 +202,25 @@ class Check:
         return f"{told} (families: {', '.join(gradients.FAMILIES)}; untied and tied)"
 
     def _beside_verl(self) -> str:
-        out = self.evidence / "verl.json"
-        training = newest(self.commands.results, "train/*")
-        arguments = ("-m", "tests.bench.bench_grpo", "--training", str(training), "--out", str(out))
-        self.commands.finish("verl", *arguments)
-        return last_lines(self.commands.log("verl"))[-1]
+        return self._measured("verl", "tests.bench.bench_grpo", "--training", newest(self.commands.results, "train/*"))
 
     def _engine(self, name: str) -> str:
         executor = ("--executor", "mp") if name == "engine-mp" else ()
         sequences = ("--sequences", *(("256", "512", "1024") if self.machine.gpus else ("64",)))
-        return self._measured(name, "tests.gpu.engine", *sequences, *executor)
+        return self._of_model(name, "tests.gpu.engine", *sequences, *executor)
 
     def _serve(self) -> str:
-        return self._measured("serve", "tests.gpu.serving")
+        return self._of_model("serve", "tests.gpu.serving")
 
-    def _measured(self, name: str, module: str, *arguments: str) -> str:
-        """The last line that a program prints of the model or its twin, whose figures are kept."""
+    def _of_model(self, name: str, module: str, *arguments: str) -> str:
+        return self._measured(name, module, self.model or self.twin, "--device", self.device, *arguments)
+
+    def _measured(self, name: str, module: str, *arguments: str | Path) -> str:
+        """The finding of a program, whose figures are kept."""
         out = self.evidence / f"{name}.json"
         out.parent.mkdir(parents=True, exist_ok=True)
-        options = ("--device", self.device, "--out", str(out))
-        self.commands.finish(name, "-m", module, str(self.model or self.twin), *options, *arguments)
-        return last_lines(self.commands.log(name))[-1]
+        self.commands.finish(name, "-m", module, *map(str, arguments), "--out", str(out))
+        return str(json.loads(out.read_text())["finding"])
 
     def _pipeline(self) -> str:
         """One flow goes on with all that is left."""

@@ -29,7 +29,8 @@ from elastic_core.strategies import Completion, Generate, Sampling
 
 MIXED = (3, 5, 200)
 """Requests under mixed budgets; graphs of 4 and 8 pad the first two."""
-LENGTH = {"cuda": 512, "cpu": 32}
+LENGTH, LONGEST = {"cuda": 512, "cpu": 32}, {"cuda": 200, "cpu": 40}
+"""Tokens of a timed response, and the most thought of a mixed budget, with half as many of a solution."""
 
 
 def is_kept(response: tuple[int, ...], budget: Budget, marks: Marks) -> bool:
@@ -62,11 +63,11 @@ class Bench:
         prompt, stop = self.prompts[number % len(self.prompts)], self.markers.end_of_text if budget else ()
         return await self.engine.generate(Generate(prompt, length, stop, Sampling(), budget=budget), seed=number)
 
-    async def mixed(self) -> dict[str, int]:
-        """How many of MIXED kept their budgets."""
+    async def mixed(self, longest: int) -> dict[str, int]:
+        """How many of MIXED kept their budgets, of thoughts up to `longest`."""
         draw, kept = random.Random(0), {}
         for count in MIXED:
-            budgets = [Budget(draw.randint(0, 200), draw.randint(1, 100)) for _ in range(count)]
+            budgets = [Budget(draw.randint(0, longest), draw.randint(1, longest // 2)) for _ in range(count)]
             found = await asyncio.gather(*(self.respond(i, 400, budget) for i, budget in enumerate(budgets)))
             pairs = zip(found, budgets, strict=True)
             kept[f"kept_of_{count}"] = sum(is_kept(each.tokens, budget, self.markers) for each, budget in pairs)
@@ -128,7 +129,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
             figures[f"{name}, start_seconds"] = time.perf_counter() - began
             bench = Bench(engine, options.model)
             if keeps:
-                figures |= await bench.mixed()
+                figures |= await bench.mixed(LONGEST[options.device])
             for sequences in options.sequences:
                 budget = Budget(length // 2, length // 2) if keeps else None
                 speed = await bench.speed(sequences, length, budget)
@@ -150,10 +151,11 @@ def main() -> int:
     options = parser.parse_args()
     options.bandwidth = bandwidth(options.device)
     figures = asyncio.run(measure(options))
-    options.out.write_text(json.dumps(figures, indent=2) + "\n")
     kept = {count: figures[f"kept_of_{count}"] for count in MIXED}
     speeds = (f"{name.split(',')[0]} {value:,.0f}" for name, value in figures.items() if name.endswith("_second"))
-    print(f"budgets kept: {', '.join(f'{k} of {n}' for n, k in kept.items())}; tokens/s: {', '.join(speeds)}")
+    finding = f"budgets kept: {', '.join(f'{k} of {n}' for n, k in kept.items())}; tokens/s: {', '.join(speeds)}"
+    options.out.write_text(json.dumps({"finding": finding, **figures}, indent=2) + "\n")
+    print(finding)
     return int(any(k != n for n, k in kept.items()))
 
 

@@ -113,7 +113,11 @@ def write_summary(evidence: Path, machine: Mapping[str, Any], records: Sequence[
     ]
     if (engine := evidence / "engine.json").exists():
         figures = json.loads(engine.read_text()).items()
-        rows = [{"figure": figure.replace("_", " "), "value": _number(value)} for figure, value in figures]
+        rows = [
+            {"figure": figure.replace("_", " "), "value": _number(value)}
+            for figure, value in figures
+            if figure != "finding"
+        ]
         sections += ["## An engine alone", _table(rows)]
     if (training := evidence / "training" / "steps.json").exists():
         sections += ["## Training, step by step", _table(json.loads(training.read_text()))]

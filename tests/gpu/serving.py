@@ -117,9 +117,10 @@ def main() -> int:
         for who, kind in WAYS[1:]:
             name = f"{clients} clients, {who}, {kind}"
             found["ratios"][name] = {key: medians[name][key] / base[key] for key in base}
-    options.out.write_text(json.dumps(found, indent=2) + "\n")
-    told = (f"{name} {each['tokens_per_second']:.2f}" for name, each in found["ratios"].items())
-    print(f"tokens/s as a share of plain vllm serve: {'; '.join(told)} (n = {rounds} rounds)")
+    shares = (f"{name} {each['tokens_per_second']:.2f}" for name, each in found["ratios"].items())
+    finding = f"tokens/s as a share of plain vllm serve: {'; '.join(shares)} (n = {rounds} rounds)"
+    options.out.write_text(json.dumps({"finding": finding, **found}, indent=2) + "\n")
+    print(finding)
     return 0
 
 
