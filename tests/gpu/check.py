@@ -274,6 +274,8 @@ def shortened(ranks: int, twin: bool) -> Settings:
         "sweep.budgets": ["0.5k+1k", "1k+1k"],
         "sweep.problems": PROBLEMS // len(BENCHMARKS),
         "sweep.samples": SAMPLES,
+        # A twin never ends a response, so that one without a budget would fill the context.
+        **({"sweep.strategies": ["separate", "budget_forcing", "vanilla"]} if twin else {}),
         **dict.fromkeys(_PER_GPU, ranks),
     }
     return presets.resolve(TIED if twin else PRESET, changes)
