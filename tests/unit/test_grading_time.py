@@ -64,7 +64,10 @@ def seconds(kind: str, solution: str) -> float:
 
 
 def is_slow(seconds_of: Callable[[int], float], length: int) -> bool:
-    taken = seconds_of(length)
+    if seconds_of(length) <= SECONDS:
+        return False
+    # A collection of what other tests left behind is in the time of one call, and not in that of the next two.
+    taken = min(seconds_of(length), seconds_of(length))
     return taken > SECONDS and taken > GROWTH * seconds_of(length // 10)
 
 
