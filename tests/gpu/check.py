@@ -52,9 +52,9 @@ BUCKET_MEGABYTES = 160
 """Of the weights that are sent to the sampler at once: a GPU's twin has 148 in its embedding alone."""
 _SECONDS = {
     "cuda": {"engine": 130, "train": 230, "pipeline": 200, "verl": 150, "gradient": 70, "serve": 200, "engine-mp": 130},
-    "cpu": {"engine": 60, "train": 100, "pipeline": 120, "verl": 100, "gradient": 60, "serve": 90},
+    "cpu": {"engine": 106, "train": 156, "pipeline": 338, "verl": 166, "gradient": 17, "serve": 108},
 }
-"""What the long steps take, as seen on one H200 and on two cores; those of `verl` are estimates."""
+"""What the long steps take, as seen on one H200 and on two cores; on the GPU those of `verl` are an estimate."""
 GPU_TWIN = Size(layers=4, width=512, head=128)
 """Larger than a rehearsal's, so that a GPU has something to compute; with the heads of the real model."""
 _PER_GPU = ("train.gpus_per_node", "engine.data_parallel_size")

@@ -31,11 +31,11 @@ def test_the_twin_is_prepared_and_what_needs_a_gpu_is_skipped(tmp_path: Path, mo
 def test_the_cpu_form_passes_and_a_second_call_repeats_nothing(tmp_path: Path) -> None:
     def check() -> str:
         """Its output."""
-        command = [sys.executable, "-m", "tests.gpu"]
+        command = [sys.executable, "-m", "tests.gpu", "--minutes", "inf"]
         return subprocess.check_output(command, env={**os.environ, "ELASTIC_RUNS": str(tmp_path)}, text=True)
 
     first = check()
-    assert "of 8 steps 7 passed in their CPU form, 0 failed, 1 skipped" in first
+    assert "of 9 steps 8 passed in their CPU form, 0 failed, 1 skipped" in first
     evidence = tmp_path / "gpu-evidence"
     assert "not evidence" in (evidence / "README.md").read_text()
     for name in (
@@ -45,6 +45,7 @@ def test_the_cpu_form_passes_and_a_second_call_repeats_nothing(tmp_path: Path) -
         "report/report.html",
         "engine.json",
         "serve.json",
+        "verl.json",
     ):
         assert (evidence / name).exists()
-    assert check().count("passed before") == 7
+    assert check().count("passed before") == 8
