@@ -12,6 +12,14 @@ class UserError(Exception):
     """The user's input or machine is at fault. The message names the fault, the expected form, and the way out."""
 
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """Anyone's text for a terminal: without what would move its cursor or change its title, but with tabs and lines."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
 def nearest(name: str, valid: Iterable[str]) -> str:
     """The hint ', did you mean "…"?' or nothing."""
     close = difflib.get_close_matches(name, list(valid), n=1)

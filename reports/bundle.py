@@ -20,6 +20,7 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 import polars as pl
+from pydantic import BaseModel, ValidationError
 
 from elastic_core.budget import Budget
 from elastic_core.errors import UserError
@@ -31,7 +32,18 @@ from reports.page import policy, styles, template
 from reports.wording import one_line
 
 CARD = "card.json"
-_KEYS = {"name", "brief", "date", "models", "benchmarks", "num_trajectories", "records"}
+
+
+class Card(BaseModel):
+    """What the index shows of a report."""
+
+    name: str
+    brief: list[str]
+    date: str
+    models: list[str]
+    benchmarks: list[str]
+    num_trajectories: int
+    records: list[str]
 
 
 def add_report(sources: ReportSources, name: str, site: Path) -> Report:
@@ -42,40 +54,38 @@ def add_report(sources: ReportSources, name: str, site: Path) -> Report:
     provenance = {key: value for key, value in sources.provenance.items() if key not in ("table", "command")}
     content = build_report(replace(sources, provenance=provenance), directory)
     records = write_records(content.summary, sources, when, directory / "every_eval_ever")
-    card = {
-        "name": name,
-        "brief": content.brief,
-        "date": when.date().isoformat(),
-        "models": sorted(content.summary["model"].unique()),
-        "benchmarks": sorted(content.summary["benchmark"].unique()),
-        "num_trajectories": content.summary["num_trajectories"].sum(),
-        "records": [file.relative_to(directory).as_posix() for file in records],
-    }
-    write_text(directory / CARD, json.dumps(card, indent=1, ensure_ascii=False) + "\n")
+    card = Card(
+        name=name,
+        brief=[*content.brief],
+        date=when.date().isoformat(),
+        models=sorted(content.summary["model"].unique()),
+        benchmarks=sorted(content.summary["benchmark"].unique()),
+        num_trajectories=int(content.summary["num_trajectories"].sum()),
+        records=[file.relative_to(directory).as_posix() for file in records],
+    )
+    write_text(directory / CARD, card.model_dump_json(indent=1) + "\n")
     return content
 
 
 def write_index(site: Path) -> Path:
     """Write index.html of the reports that lie in a site, the newest first; UserError when a card is none."""
     cards = [(file.parent.name, _read(file)) for file in sorted(site.glob(f"*/{CARD}"))]
-    cards.sort(key=lambda each: each[1]["date"], reverse=True)
+    cards.sort(key=lambda each: each[1].date, reverse=True)
     style = styles("base.css", "brief.css", "bundle.css")
     page = template("bundle.html.j2", autoescape=True, trim_blocks=True, lstrip_blocks=True)
     write_text(site / "index.html", page.render(style=style, policy=policy(style, []), cards=cards))
     return site / "index.html"
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> Card:
     try:
-        card = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError:
-        card = None
-    if not isinstance(card, dict) or not card.keys() >= _KEYS:
+        return Card.model_validate_json(file.read_bytes())
+    except ValidationError:
+        keys = ", ".join(sorted(Card.model_fields))
         raise UserError(
-            f"{file}: found no card of a report; expected JSON with {', '.join(sorted(_KEYS))}: remove the directory, "
-            "or build its report again with elastic report --bundle"
-        )
-    return card
+            f"{file}: found no card of a report; expected JSON with {keys}: remove the directory, or build its report "
+            "again with elastic report --bundle"
+        ) from None
 
 
 _LIBRARY, _HUB = "elastic-reasoning", "huggingface.co/datasets/"

@@ -12,6 +12,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 from elastic_core.budget import Budget
+from elastic_core.errors import printable
 from elastic_core.statistics.accuracy import mean_score, paired_differences, score_difference
 from elastic_core.statistics.budgets import anytime_accuracy
 from elastic_core.statistics.curves import area_differences, log_law, read_curve
@@ -69,7 +70,7 @@ def render(*parts: RenderableType) -> str:
     console = Console(file=out, width=10_000, color_system=None, markup=False, emoji=False, highlight=False)
     for part in parts:
         console.print(part)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+    return "\n".join(line.rstrip() for line in printable(out.getvalue()).splitlines()) + "\n"
 
 
 def terminal_table(frame: pl.DataFrame, signed: set[str]) -> Table:

@@ -96,7 +96,10 @@ def take_fields(body: dict[str, Any]) -> Requested:
             raise Refused(f"chat_template_args is {arguments!r:.40}; expected an object, as {TEMPLATE}")
         body[TEMPLATE] = {**arguments, **kept}
     wishes = _take(body)
-    for place, update in list(_updates(body)):
+    updates = list(_updates(body))
+    if len(updates) > _MOST_KEYS:
+        raise Refused(f"the conversation changes the effort more than {_MOST_KEYS} times; expected fewer")
+    for place, update in updates:
         changed = _take(update, place)
         if any(name.endswith("effort") for name in changed):
             wishes = {name: wish for name, wish in wishes.items() if not wish.effort}
@@ -246,8 +249,8 @@ def _word(value: Any) -> Wish:
     return Wish(switch=value) if isinstance(value, bool) else _SWITCHES.get(_lower(value)) or _effort(value)
 
 
-def _lower(value: Any) -> str:
-    return value.strip().lower() if isinstance(value, str) else repr(value)
+def _lower(value: Any) -> Any:
+    return value.strip().lower() if isinstance(value, str) else None
 
 
 _READERS: dict[str, Callable[[Any], Wish]] = {
@@ -287,27 +290,30 @@ _OURS = (THINK, SOLUTION, EFFORT)
 _STEMS = re.compile("think|thought|reason|effort|budget")
 _SIMILARITY = 0.85  # A letter wrong, missing or swapped.
 _MOST_KEYS, _LONGEST_KEY = 1000, 40
+_LONGEST_READ = 200  # Characters of a key that are read.
 
 
 def _unread(body: Mapping[str, Any]) -> str | None:
     """The first field that sounds like a budget and is not read, as a path of keys: of a server that is not in the
-    table, misspelt, or in another place. Refused on more than 1,000 keys."""
+    table, misspelt, or in another place. Refused on more than 1,000 keys, objects in lists included: nothing else is
+    answered meanwhile."""
     held: list[tuple[tuple[str, ...], Any]] = [((), body)]
     number = 0
     for path, value in held:  # It grows.
-        if isinstance(value, list):
-            held += [((*path, str(at)), each) for at, each in enumerate(value) if isinstance(each, (dict, list))]
-            continue
-        number += len(value)
-        if number > _MOST_KEYS:
-            raise Refused(f"the request has more than {_MOST_KEYS} keys; expected fewer")
-        for key, each in value.items():
+        is_list = isinstance(value, list)
+        for key, each in enumerate(value) if is_list else value.items():
+            is_part = isinstance(each, (dict, list))
+            if is_list and not is_part:
+                continue
+            number += 1
+            if number > _MOST_KEYS:
+                raise Refused(f"the request has more than {_MOST_KEYS} keys; expected fewer")
             if each is None or key in OPAQUE:
                 continue
-            at = (*path, key)
-            if at not in DIALECTS and at not in _HOLDERS and _may_limit(at, each):
+            at = (*path, str(key)[:_LONGEST_READ])
+            if not is_list and at not in DIALECTS and at not in _HOLDERS and _may_limit(at, each):
                 return ".".join(at)
-            if isinstance(each, (dict, list)):
+            if is_part:
                 held.append((at, each))
     return None
 
@@ -325,6 +331,7 @@ def _may_limit(path: tuple[str, ...], value: Any) -> bool:
     return asks or _is_near(key, siblings)
 
 
+@lru_cache(maxsize=1024)
 def _sounds_like_budget(key: str) -> bool:
     return bool(_STEMS.search(_letters(key)))
 

@@ -107,7 +107,7 @@ class _Served(NamedTuple):
         for level, settings in config.template.items():
             try:
                 render(tokenizer, [{"role": "user", "content": ""}], tokenize=False, **settings)
-            except UserError as error:
+            except (UserError, TypeError) as error:  # A name that `render` has itself is the latter.
                 raise UserError(f"the level {level} tells the chat template {dict(settings)}: {error}") from None
         return cls(config, markers, tokenizer, worded)
 

@@ -225,9 +225,12 @@ def _read(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _require_shallow(structured: Any) -> None:
-    """Raises Refused on a grammar that is JSON in a text, and nested deeper than JSON in a request may be."""
+    """Raises Refused on what is no object, which vLLM answers with status 500, and on a grammar that is JSON in a text,
+    and nested deeper than JSON in a request may be."""
+    if not isinstance(structured, dict | None):
+        raise Refused(f"structured_outputs is {structured!r:.40}; expected an object")
     for key in ("json", "structural_tag"):
-        if isinstance(structured, dict) and isinstance(text := structured.get(key), str):
+        if isinstance(text := (structured or {}).get(key), str):
             try:
                 orjson.dumps(orjson.loads(text))
             except orjson.JSONDecodeError as error:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from elastic_core.errors import UserError
 from elastic_core.sweep.grid import checkpoints, split_model
@@ -43,6 +44,8 @@ class ManifestMismatch(UserError):
 @dataclass(frozen=True)
 class Manifest:
     """Provenance of a trajectory table."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     models: dict[str, str]  # Name → fingerprint of its checkpoint.
     engines: dict[str, str]  # Name of a model → fingerprint of the engine that ran it.
@@ -80,9 +83,13 @@ class Manifest:
     def load(cls, file: Path) -> Manifest:
         """Raises ManifestMismatch when the file is not a manifest."""
         try:
-            return cls(**json.loads(file.read_text()))
-        except (ValueError, TypeError) as error:
-            raise ManifestMismatch(f"{file}: not the manifest of a trajectory table ({error})") from error
+            return TypeAdapter(cls).validate_python(json.loads(file.read_text()))
+        except ValidationError as error:
+            first = error.errors()[0]
+            why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}, found {first['input']!r:.80}".removeprefix(": ")
+        except (ValueError, RecursionError) as error:
+            why = str(error)
+        raise ManifestMismatch(f"{file}: not the manifest of a trajectory table ({why})")
 
 
 class TableLocked(UserError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import signal
 import time
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from rich.text import Text
 from elastic_core.budget import Budget
 from elastic_core.data.problems import Problem
 from elastic_core.engines.base import EngineLost
-from elastic_core.errors import UserError
+from elastic_core.errors import UserError, printable
 from elastic_core.models.special_tokens import Markers
 from elastic_core.stop_rule import Stop
 from elastic_core.strategies import STRATEGIES
@@ -34,8 +33,6 @@ from flows.runtime.models import Models, choose_model
 THOUGHT, SOLUTION, FORCED, CUT_STYLE, COUNTS = "dim", "default", "black on yellow", "bold red", "cyan"
 """Styles of rich's. Forced text is in brackets too, for a terminal without colours."""
 CUT = "✂ cut here"
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""All but tab and newline: a model's text must not move the terminal's cursor."""
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _THINKING = {
     ThinkFinish.CLOSED: "thinking closed by the model",
@@ -153,7 +150,7 @@ def segments(attempt: Attempt, loaded: Loaded) -> list[Segment]:
             if piece is None:
                 found.append(Segment(f" {CUT} ", CUT_STYLE))
                 continue
-            text = _CONTROL.sub(_REPLACEMENT, piece.text)
+            text = printable(piece.text)
             if apart and (text := text.lstrip("\n")):
                 found.append(Segment("\n\n", SOLUTION))
                 apart = False

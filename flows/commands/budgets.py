@@ -10,7 +10,7 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
-from elastic_core.errors import UserError, nearest
+from elastic_core.errors import UserError, nearest, printable
 from elastic_core.serving.choice import Choice
 from elastic_core.serving.levels import EFFORTS, Gain, Levels
 from elastic_core.statistics.responses import LEAK
@@ -79,7 +79,7 @@ def budgets(
     other = None if calibrate is None else open_table(calibrate)
     levels, choice = measured_levels(measured, one_model(measured, model), benchmarks, promise, calibration=other)
     levels.write(output)
-    console = Console()
+    console = Console(markup=False, emoji=False)  # Names of models are anyone's.
     shown = Table("level", "t + s", "accuracy (%)", "gain (points)", "tokens", "p95", box=None, pad_edge=False)
     for name, level in levels.levels.items():
         shown.add_row(
@@ -92,7 +92,7 @@ def budgets(
         )
     console.print(shown)
     for sentence in remarks(levels, choice):
-        console.print(sentence, soft_wrap=True, highlight=False)
+        console.print(printable(sentence), soft_wrap=True, highlight=False)
     console.print(f"{output}: put it beside the model's weights, for elastic serve to offer", soft_wrap=True)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 
-from elastic_core.errors import UserError, no_memory, no_space
+from elastic_core.errors import UserError, no_memory, no_space, printable
 from elastic_core.system.network import bypass_proxies
 from elastic_core.system.private_stores import use_private_directory
 from elastic_core.system.processes import attended
@@ -179,5 +179,5 @@ def command() -> None:
             raise
     else:
         return
-    click.echo(f"error: {message}", err=True)
+    click.echo(f"error: {printable(message)}", err=True)
     sys.exit(2)

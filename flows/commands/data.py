@@ -22,7 +22,7 @@ from elastic_core.data.clean import clean_batches, file_batches, model_text
 from elastic_core.data.dataset import Dataset
 from elastic_core.data.readers import format_of
 from elastic_core.data.registry import REGISTRY, all_datasets, select
-from elastic_core.errors import UserError
+from elastic_core.errors import UserError, printable
 from elastic_core.models import files as model_files
 from elastic_core.models.special_tokens import chat_prompt
 from flows.commands.options import PATH, PRESET_FORMS, OneOf, mirror_option
@@ -66,7 +66,7 @@ def show_data(name: str, num: int, preset: str, mirror: Path | None) -> None:
         for column, text in shortened.items():
             if len(text) > _SHOWN:
                 shortened[column] = f"{text[:_SHOWN]}… ({len(text)} characters)"
-        click.echo("\n" + _numbered(number, shortened))
+        click.echo("\n" + printable(_numbered(number, shortened)))
 
 
 @click.command()
@@ -149,7 +149,7 @@ def add_data(
             origin=origin,
             **fields,
         )
-        click.echo(record(entry, leave_out=leave_out, tokenizer=_model_tokenizer(model, preset)))
+        click.echo(printable(record(entry, leave_out=leave_out, tokenizer=_model_tokenizer(model, preset))))
 
 
 def record(entry: user_dataset.UserDataset, *, leave_out: bool, tokenizer: Path | None) -> str:

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from elastic_core.data.problems import Problem, read_problems
 from elastic_core.data.registry import all_datasets
-from elastic_core.errors import UserError
+from elastic_core.errors import UserError, printable
 from elastic_core.reasonflux.chat_templates import CHAT_TEMPLATES
 from elastic_core.reasonflux.sft import TABLE_COLUMNS, alpaca_rows
 from elastic_core.rewards.code.sandbox import require_sandbox
@@ -40,7 +40,7 @@ def regrade(table: Path, data: Path | None, as_published: bool) -> None:
     """
     prepare()
     all_datasets(runs_directory() / USER_DATASETS)  # They declare the graders that rows may name.
-    click.echo(regrade_table(table, data, as_published))
+    click.echo(printable(regrade_table(table, data, as_published)))
 
 
 def regrade_table(directory: Path, data: Path | None, as_published: bool = False) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from elastic_core.errors import printable
 from elastic_core.statistics.cost import CostModel
 from flows import presets
 from flows.commands.options import (
@@ -95,7 +96,8 @@ def report(
             f"{each.benchmark}: {each.told}" + (f". Next: {each.command}" if each.command else "")
             for each in content.settings
         ]
-        click.echo("\n".join([*content.brief, *lines, content.verdict, *content.advice, content.coverage]))
+        told = [*content.brief, *lines, content.verdict, *content.advice, content.coverage]
+        click.echo(printable("\n".join(told)))
         click.echo(content.directory / REPORT)
         click.echo((content.directory / PAGE).resolve().as_uri())
     if bundle is not None:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,8 +37,11 @@ def test_several_tables_need_a_bundle(tmp_path: Path) -> None:
     assert done.returncode == 2 and "--bundle" in done.stdout
 
 
-def test_a_card_that_is_none_is_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", [None, {"models": 3}, {"date": 2026}, {"num_trajectories": "many"}])
+def test_a_card_that_is_none_is_one_sentence(tmp_path: Path, change: dict[str, Any] | None) -> None:
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "card.json").write_text("[]")
+    card = {"name": "a", "brief": [], "date": "2026-11-29", "models": [], "benchmarks": [], "num_trajectories": 1}
+    text = json.dumps([] if change is None else card | {"records": []} | change)
+    (tmp_path / "mine" / "card.json").write_text(text)
     with pytest.raises(UserError, match=r"card\.json: found no card of a report; expected"):
         write_index(tmp_path)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 import types
 import typing
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -319,10 +321,25 @@ def test_other_fields_pass() -> None:
 def test_a_request_is_read_in_bounds() -> None:
     with pytest.raises(Refused, match="1000"):
         planned({str(i): i for i in range(1001)})
-    deep: Any = {}
-    for _ in range(900):
-        deep = {"a": deep}
-    assert planned({"deep": deep}, FREE).level == "none"
+    assert planned(nested(".".join("a" * 900), {}), FREE).level == "none"
+
+
+@pytest.mark.parametrize(
+    ("body", "refused"),
+    [
+        ({"x": [{}] * 200_000}, "1000 keys"),
+        ({"messages": [{"type": "output_config"}] * 20_000}, "1000 times"),
+        ({"a" * 10**6: {str(i): i for i in range(900)}}, None),
+        (nested("thinking" + ".a" * 200, [1] * 200_000), None),
+    ],
+    ids=["objects", "updates", "a long key", "depth"],
+)
+def test_no_request_holds_up_the_others(body: dict[str, Any], refused: str | None) -> None:
+    """The loop that reads a request answers all of them; a megabyte like these took a minute or two."""
+    start = time.process_time()
+    with pytest.raises(Refused, match=refused) if refused else nullcontext():
+        planned(body, FREE)
+    assert time.process_time() - start < 2
 
 
 def names_of(model: Any) -> set[str]:

@@ -242,6 +242,17 @@ def test_a_table_without_a_budget_to_choose_says_what_to_give(
     assert done.returncode == 2 and says in done.stdout
 
 
+@pytest.mark.parametrize("names", [["[/x]\x1b]0;y\x07"], ["[/x]\x1b[2J", "b"]], ids=["chosen", "refused"])
+def test_a_strangers_names_are_shown_as_they_are_and_move_no_cursor(names: list[str], tmp_path: Path) -> None:
+    store = TrajectoryStore(tmp_path / "table")
+    with store.writing(Manifest({}, {}, {}, {})):
+        store.append(make_rows(names, ["easy"], ["separate"], num_problems=4))
+    given = ("--from", str(tmp_path / "table"), "--output", str(tmp_path / "x"))
+    done = elastic_here("plan", "budgets", *given, runs=tmp_path)
+    assert done.returncode == (2 if len(names) > 1 else 0) and "[/x]" in done.stdout
+    assert not {"\x1b", "\x07"} & {*done.stdout}
+
+
 def test_what_cannot_be_certified_is_refused_with_the_number_of_problems(table: Path, tmp_path: Path) -> None:
     given = ("--model", "base", "--risk", "1", "--confidence", "90", "--output", str(tmp_path / "x.json"))
     done = elastic_here("plan", "budgets", "--from", str(table), *given, runs=tmp_path)

@@ -35,8 +35,9 @@ def test_the_order_of_rows_changes_nothing() -> None:
 
 
 def test_names_with_brackets_are_not_taken_for_markup() -> None:
-    rows = make_rows(models=["base", "[red]x[/red]"], benchmarks=["easy"], strategies=["separate"], budgets=[16])
-    assert "[red]x[/red]" in render_comparison(rows)
+    models = ["base", "[red]x[/red]\x1b[2J"]
+    rows = make_rows(models=models, benchmarks=["easy"], strategies=["separate"], budgets=[16])
+    assert "[red]x[/red]" in render_comparison(rows) and "\x1b" not in render_comparison(rows)
 
 
 def test_a_model_without_answers_is_told_at_the_end() -> None:

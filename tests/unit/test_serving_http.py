@@ -86,6 +86,14 @@ def test_a_key_is_read_from_every_sdks_header_unless_there_is_the_usual_one(
         (f"{MESSAGES}/batches", BEARER, WRONG, 404, "not_found_error", "no budgets are kept at /v1/messages/batches"),
         (CHAT, BEARER, WRONG, 400, "Bad Request", "thinking.budget sets no budget"),
         (CHAT, {}, WRONG, 401, "authentication_error", "Unauthorized"),
+        (
+            CHAT,
+            BEARER,
+            {"structured_outputs": [5]},
+            400,
+            "Bad Request",
+            "structured_outputs is [5]; expected an object",
+        ),
         ("/v1/embeddings", BEARER, WRONG, 404, "NotFoundError", "no budgets are kept at /v1/embeddings"),
     ],
 )
@@ -152,6 +160,9 @@ def test_a_level_does_not_tell_the_template_what_it_refuses(
         assert middleware._Served.by(engine).config == config
         return
     with pytest.raises(UserError, match=r"the level low tells the chat template .*'high'.*no such effort"):
+        middleware._Served.by(engine)
+    monkeypatch.setenv(VARIABLE, replace(config, template={"low": {"tokenize": True}}).dump())
+    with pytest.raises(UserError, match=r"the level low tells the chat template .*tokenize"):
         middleware._Served.by(engine)
 
 

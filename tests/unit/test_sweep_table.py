@@ -1,6 +1,7 @@
 """A sweep's table over stores that sweeps have in common: what is known of a model is known to every sweep of it."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,27 @@ def test_rows_of_a_chat_template_that_was_told_something_else_are_refused(tmp_pa
     other = table(tmp_path, "k3", ["base"], replace(MANIFEST, template_settings={"base": {"reasoning_effort": "low"}}))
     with pytest.raises(ManifestMismatch, match=r"template_setting base = {'reasoning_effort': 'high'}, now it is"):
         other.check()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"models": 3}, r"models: .* found 3"),
+        ({"benchmarks": {"easy": 3}}, r"benchmarks\.easy: "),
+        ({"stores": {"base": "x"}}, r"stores\.base: "),
+        ({"settings": None}, "settings: "),
+        ({"later": {}}, "later: "),
+        (None, "maximum recursion"),
+    ],
+)
+def test_a_strangers_manifest_is_refused_in_one_line(tmp_path: Path, change: Any, says: str) -> None:
+    file = tmp_path / "manifest.json"
+    file.write_text("[" * 100_000 if change is None else json.dumps(asdict(MANIFEST) | change))
+    with pytest.raises(ManifestMismatch, match=says) as refused:
+        Manifest.load(file)
+    assert len(str(refused.value).splitlines()) == 1
+    file.write_text(MANIFEST.dumps())
+    assert Manifest.load(file) == MANIFEST
 
 
 def test_one_sweep_at_a_time_writes_what_two_have_in_common(tmp_path: Path) -> None:

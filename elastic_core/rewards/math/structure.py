@@ -74,8 +74,8 @@ def cells(group: Group) -> list[list[str]]:
     return [[cell.strip() for cell in row] for row in rows]
 
 
-_NAME = (  # x, f(3), (x,y), AB, \overline{AB}, m\angle ABC, \cos x, |S|, \text{area}, and not \pi
-    r"(?:m?\\(?!(?:pi|sqrt)(?![a-z]))[a-zA-Z]+ ?[a-zA-Z]*(?:\{[a-zA-Z]+\}|\([^()]*\))?"
+_NAME = (  # x, f(3), (x,y), AB, \overline{AB}, m\angle ABC, \cos x, |S|, \text{area}, and not \pi or \not
+    r"(?:m?\\(?!(?:pi|sqrt|not|neg|lnot)(?![a-z]))[a-zA-Z]+ ?[a-zA-Z]*(?:\{[a-zA-Z]+\}|\([^()]*\))?"
     r"|(?:[a-z]|[A-Z]+)(?:_(?:[0-9a-zA-Z]|\{[^{}]*\}))?'*(?:\^\{-1\})?(?:\(-?[^()+-]*\))?"
     r"|\((?:[a-zA-Z](?:_[0-9a-zA-Z])?,)+[a-zA-Z](?:_[0-9a-zA-Z])?\)"
     r"|\\text\{[^{}]*\}|\|[A-Z]+\||\[[A-Z]+\])"

@@ -142,7 +142,7 @@ def _equal(answer: str, accepted: str, tolerance: float | None) -> bool:
     """Whether two normal texts are the same mathematics."""
     from math_verify import verify
     from math_verify.grader import safe_sympy_doit as evaluated
-    from sympy import Eq, Expr, fraction, simplify, together
+    from sympy import Eq, Expr, Set, fraction, simplify, together
 
     given, wanted = _parse(answer), _parse(accepted)
     if given is None or wanted is None:
@@ -167,6 +167,8 @@ def _equal(answer: str, accepted: str, tolerance: float | None) -> bool:
         return bool(factor.is_number and factor.is_finite and factor.is_nonzero)
     if isinstance(given, Expr) and isinstance(wanted, Expr) and (given.is_Symbol or wanted.is_Symbol):
         return bool(simplify(given - wanted) == 0)  # math-verify compares a variable by its name alone
+    if {Set, Expr} == {kind for kind in (Set, Expr) for each in (given, wanted) if isinstance(each, kind)}:
+        return False  # to math-verify a value that is listed twice is the value
     # Its deadline is an alarm; ours is outside.
     return bool(verify(wanted, given, allow_set_relation_comp=True, timeout_seconds=None))
 
@@ -222,7 +224,7 @@ _DEGREES = re.compile(r"([0-9.]+|[a-zA-Z]|\([^()]*\)|\{[^{}]*\})\\degree")
 # Texts that its parser misreads: 1 2 as a sum, 52_8 without the base, 46' as 46, 0.\overline{3} as 0, words as
 # nothing, \frac{1}{2}1 as a product, and invisible text.
 _MISREAD = re.compile(
-    r"[0-9.]\s+[0-9.]|[0-9]_|['\"]|phantom|\\overline|\\text(?![a-z])|(?:^|[^_])\{[^{}]*\}[0-9]|[)}]\}[0-9]|\)[0-9]|dots|:.*:|\\\}\\cdot"
+    r"\.\.|[0-9.]\s+[0-9.]|[0-9]_|['\"]|phantom|\\overline|\\text(?![a-z])|(?:^|[^_])\{[^{}]*\}[0-9]|[)}]\}[0-9]|\)[0-9]|dots|:.*:|\\\}\\cdot"
 )
 
 
