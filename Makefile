@@ -2,9 +2,8 @@
 
 # cpu or gpu: which lock to install. A machine has one of the two, as both provide the module `vllm`.
 ENGINE ?= cpu
-# Optional: an index to find PyTorch's CPU wheels on. Without it torch comes from wherever pip is configured to look,
-# which on the open internet is the CUDA build: it works on a CPU, and is large.
-TORCH_INDEX ?=
+# Where PyTorch's CPU wheels are, beside where pip is configured to look: PyPI has none of them.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # A shim may exist and not run, so each candidate is tried.
 PYTHON ?= $(shell for python in python3.11 python3; do $$python -c '' 2>/dev/null && echo $$python && break; done)
 # Arguments for `make lock`, such as --upgrade.
