@@ -117,4 +117,4 @@ lock: install ## Renew infra/requirements from pyproject.toml; LOCK_ARGS=--upgra
 	$(BIN)/python infra/lock.py $(LOCK_ARGS)
 
 clean: ## Remove .venv and caches; results in runs/ stay
-	rm -rf .venv build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf .venv .venv-3.13 .uv build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -233,6 +233,14 @@ def test_every_target_installs_first(target: str) -> None:
     assert planned[installed].endswith("for-tests") == (target in ("test", "nightly"))
 
 
+def test_clean_removes_every_environment_and_cache() -> None:
+    planned = subprocess.run(
+        ["make", "--dry-run", "clean"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    ignored = re.findall(r"^(\.\S+)/$", (ROOT / ".gitignore").read_text(), re.MULTILINE)
+    assert len(ignored) > 4 and set(ignored) <= set(planned.split())
+
+
 def test_without_python_make_says_so() -> None:
     done = subprocess.run(["make", "PYTHON=", "install"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode and "install Python 3.11" in done.stderr
