@@ -2,9 +2,8 @@
 
 # cpu or gpu: which lock to install. A machine has one of the two, as both provide the module `vllm`.
 ENGINE ?= cpu
-# Optional: an index to find PyTorch's CPU wheels on. Without it torch comes from wherever pip is configured to look,
-# which on the open internet is the CUDA build: it works on a CPU, and is large.
-TORCH_INDEX ?=
+# Where PyTorch's CPU wheels are, beside where pip is configured to look: PyPI has none of them.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # A shim may exist and not run, so each candidate is tried.
 PYTHON ?= $(shell for python in python3.11 python3; do $$python -c '' 2>/dev/null && echo $$python && break; done)
 # Arguments for `make lock`, such as --upgrade.
@@ -118,4 +117,4 @@ lock: install ## Renew infra/requirements from pyproject.toml; LOCK_ARGS=--upgra
 	$(BIN)/python infra/lock.py $(LOCK_ARGS)
 
 clean: ## Remove .venv and caches; results in runs/ stay
-	rm -rf .venv build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf .venv .venv-3.13 .uv build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

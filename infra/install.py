@@ -116,14 +116,17 @@ def build_environment(engine: str) -> None:
             f"error: {sys.executable} cannot create virtual environments; install its venv module (python3.11-venv)"
         )
     settings = pip_settings()
-    if index := os.environ.get("TORCH_INDEX"):
-        settings["extra-index-url"] = f"{settings.get('extra-index-url', '')} {index}"
-    pip(*(line for line in packages if line.startswith("uv==")))
+    first = [line for line in packages if line.startswith("uv==")]
+    if engine == "cpu":
+        # PyPI's torch is for CUDA, and does not load without CUDA's packages, which this lock leaves out.
+        first += [f"{line}+cpu" for line in packages if line.startswith("torch==")]
+        first += ["--extra-index-url", index] if (index := os.environ.get("TORCH_INDEX")) else []
+    pip("--no-compile", *first)
     uv = [str(VENV / "bin" / "uv"), "pip", "install", "--quiet", "--no-deps", "--index-strategy", "unsafe-best-match"]
     uv += ["--python", str(VENV / "bin" / "python"), "-r", str(lock)]
     if PIPS_ALONE & settings.keys() or subprocess.run(uv, cwd=ROOT, env=uv_environment(settings)).returncode:
         print("install: without uv, some minutes more", flush=True)
-        pip(*(["--extra-index-url", index] if index else []), "--no-compile", "-r", str(lock))
+        pip("--no-compile", "-r", str(lock))
     # Files that this version of Python cannot compile stay as they are, as with pip.
     compiling = ["-m", "compileall", "-qq", "-j", "0", "-x", SELDOM_IMPORTED, str(VENV / "lib")]
     subprocess.run([str(VENV / "bin" / "python"), *compiling])

@@ -370,7 +370,8 @@ def command(setting: Setting, sources: ReportSources) -> str:
         run = begun if begun.startswith("elastic run ") else shlex.join(["elastic", "run", flow, *of])
         return f"{run} --set {key}={-(-setting.needed // 10) * 10}"
     place = sources.places.get(setting.model, setting.model)
-    if isinstance(place, list) or is_endpoint(place):
+    served = {} if sources.manifest is None else sources.manifest.servers
+    if isinstance(place, list) or is_endpoint(place) or setting.model in served:
         return ""
     budget = [] if setting.budget is None else ["--budget", str(setting.budget)]
     return shlex.join(["elastic", "serve", *of, "--model", place, *budget])

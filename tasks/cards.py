@@ -175,11 +175,10 @@ def _refused(choice: Choice, promise: Promise, rows: pl.DataFrame) -> str:
     why = str(choice.rule).replace("the margin", points)
     each = " of each" if len(there) > 1 else ""
     enough = choice.enough_problems
-    more = f"about {enough:,} like these{each} would do" if enough else "more problems like these would not do"
+    do = f"about {enough:,} like these{each} would do: measure more, or" if enough else "more like these would not do:"
     return (
         f"no certificate of {points} with {confidence}: {why}; there are {counts}, without any loss it takes "
-        f"{choice.least_problems:,}{each}, and {more}. Measure more problems, or give a larger --risk or a smaller "
-        "--confidence"
+        f"{choice.least_problems:,}{each}, and {do} give a larger --risk or a smaller --confidence"
     )
 
 

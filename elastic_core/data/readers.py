@@ -187,9 +187,9 @@ def _converted(value: Any, dtype: Any) -> Any:
 
 
 def table(file: Path) -> pl.DataFrame:
-    """A file in CSV or TSV, every value as text."""
-    data, separator = b"".join(_lines(file)), "\t" if format_of(file) == ".tsv" else ","
-    text = _text(data)
+    """A file in CSV or TSV, every value as text. Where commas are decimal, spreadsheets write semicolons."""
+    text = _text(data := b"".join(_lines(file)))
+    separator = "\t" if format_of(file) == ".tsv" else max(",;", key=text.lstrip().partition("\n")[0].count)
     try:
         return pl.read_csv(data, infer_schema=False, separator=separator)
     except pl.exceptions.NoDataError:

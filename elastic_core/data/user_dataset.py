@@ -115,7 +115,7 @@ def checked(dataset: UserDataset) -> UserDataset:
     """Return the data set with the form of answers of its first row. UserError for an unusable name or template, a file
     that cannot be read or lacks a field, and fine-tuning data without rationales."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", dataset.name):
-        raise UserError(f'data set name "{dataset.name}"; expected lower-case letters, digits, dots and dashes')
+        raise UserError(f'--name "{dataset.name}": expected lower-case letters, digits, dots and dashes')
     if dataset.prompt not in TEMPLATES:
         raise UserError(f'unknown prompt template "{dataset.prompt}"; there are: {", ".join(TEMPLATES)}')
     try:

@@ -109,6 +109,7 @@ class VllmEngine:
 
     def shutdown(self) -> None:
         self._llm.shutdown()
+        self._llm.shutdown = lambda: None  # Its __del__ calls it again, at exit when vLLM's modules are gone.
 
 
 async def drawn(request: Generate, outputs: AsyncIterator[Any], on_tokens: OnTokens | None = None) -> Completion:

@@ -72,12 +72,16 @@ class RayCluster(NamedTuple):
             return True
 
     def nodes(self) -> list[tuple[int, int]]:
-        """GPUs and logical CPUs of each node that is up."""
+        """GPUs and logical CPUs of each node that is up; ConnectionError when the dashboard does not say."""
         from ray.util.state import StateApiClient
         from ray.util.state.common import ListApiOptions, StateResource
+        from ray.util.state.exception import RayStateApiException
 
         client = StateApiClient(address=self.dashboard, headers=self.headers)
-        nodes = client.list(StateResource.NODES, ListApiOptions(), raise_on_missing_output=True)
+        try:
+            nodes = client.list(StateResource.NODES, ListApiOptions(), raise_on_missing_output=True)
+        except RayStateApiException as error:
+            raise ConnectionError(str(error)) from None
         alive = [node.resources_total for node in nodes if node.state == "ALIVE"]
         return [(int(node.get("GPU", 0)), int(node.get("CPU", 0))) for node in alive]
 

@@ -111,7 +111,7 @@ def fetch_data(names: tuple[str, ...], mirror: Path | None) -> None:
     help="Your function that makes a row with these fields of each row of FILE, or None to leave it out.",
 )
 @click.option("--grader", default="math", metavar="MODULE:FUNCTION", help="Your grader, in place of mathematics.")
-@click.option("--leave-out", is_flag=True, help="Leave out rows that would be refused for their answer.")
+@click.option("--leave-out", is_flag=True, help="Leave out rows whose answer the grader does not accept.")
 @click.option("--model", metavar="MODEL", help="Show prompts in its chat template: a directory, or OWNER/NAME.")
 @click.option("--preset", help=f"Show prompts in the chat template of its model. {PRESET_FORMS}")
 def add_data(
@@ -134,7 +134,8 @@ def add_data(
     if model is not None and preset is not None:
         raise UserError("--model and --preset both name a chat template; give one of them")
     path, sha256 = user_dataset.describe(file)
-    name = name or re.split(r"\.\w+(?:\.(?:gz|bz2|zst))?$", file.name.lower())[0].replace("_", "-").replace(" ", "-")
+    stem = re.split(r"\.\w+(?:\.(?:gz|bz2|zst))?$", file.name.lower())[0]
+    name = name or re.sub(r"[^a-z0-9.]+", "-", stem).strip("-.")
     with TemporaryDirectory() as directory:
         origin = path
         if function is not None:

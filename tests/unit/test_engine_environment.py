@@ -1,5 +1,6 @@
 """No engine of ours compiles FlashInfer's sampler, unless the user's environment asks for it."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -38,12 +39,21 @@ def test_engines_of_sweeps_and_the_playground_start_with_it(chosen: str, monkeyp
             found.append(os.environ.get(NAME))
             return cls()
 
+        def shutdown(self) -> None:
+            found.append("ended")
+
+        def __del__(self) -> None:
+            self.shutdown()
+
     module = ModuleType("async_llm")
     module.AsyncLLM = AsyncLLM  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "vllm.v1.engine.async_llm", module)
     monkeypatch.setattr(vllm, "_engine_arguments", lambda *arguments: None)
-    vllm.VllmEngine("model", EngineParameters())
-    assert found == [chosen]
+    engine = vllm.VllmEngine("model", EngineParameters())
+    engine.shutdown()
+    del engine
+    gc.collect()
+    assert found == [chosen, "ended"], "ended once: at exit vLLM's modules are gone, and a second end is a traceback"
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])

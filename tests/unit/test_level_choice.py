@@ -258,6 +258,8 @@ def test_what_cannot_be_certified_is_refused_with_the_number_of_problems(table: 
     done = elastic_here("plan", "budgets", "--from", str(table), *given, runs=tmp_path)
     assert (done.returncode, len(done.stdout.splitlines())) == (2, 1), done.stdout
     assert "no certificate of 1 points with 90 %" in done.stdout and "without any loss it takes" in done.stdout
+    advice = ("would do: measure more, or give", "would not do: give a larger --risk")
+    assert [each in done.stdout for each in advice].count(True) == 1, "more problems are advised where they would do"
     assert not (tmp_path / "x.json").exists()
 
 

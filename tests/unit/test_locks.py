@@ -182,6 +182,22 @@ def test_uv_installs_the_lock_and_where_it_cannot_pip_does(
     assert done == by
 
 
+def test_a_cpu_gets_the_build_of_torch_without_cuda(install: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyPI's needs packages of CUDA that the lock leaves out, and PyTorch's index has the other."""
+    index = re.findall(r"^TORCH_INDEX \?= (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert index and f"ARG TORCH_INDEX={index[0]}\n" in (ROOT / "infra/containers/Containerfile.cpu").read_text()
+    (install.ROOT / "infra" / "requirements" / "cpu.txt").write_text("torch==2.13.0\ntorchdata==0.11.0\nuv==1\n")
+    done: list[list[str]] = []
+    monkeypatch.setenv("TORCH_INDEX", index[0])
+    monkeypatch.setattr(install, "pip_settings", dict)
+    monkeypatch.setattr(install, "pip", lambda *arguments: done.append([*arguments]))
+    monkeypatch.setattr(
+        install, "subprocess", SimpleNamespace(run=lambda command, **_: subprocess.CompletedProcess(command, 0))
+    )
+    install.really_build("cpu")
+    assert done == [["--no-compile", "uv==1", "torch==2.13.0+cpu", "--extra-index-url", index[0]]]
+
+
 @pytest.mark.parametrize("finds", [True, False], ids=["uv has it", "uv has none"])
 def test_another_python_goes_on_in_3_11(tmp_path: Path, finds: bool) -> None:
     """By uv, which finds it or fetches it."""
@@ -215,6 +231,14 @@ def test_every_target_installs_first(target: str) -> None:
     installed = [line.startswith("some-python infra/install.py cpu") for line in planned].index(True)
     assert any(".venv/bin/" in line for line in planned[installed + 1 :])
     assert planned[installed].endswith("for-tests") == (target in ("test", "nightly"))
+
+
+def test_clean_removes_every_environment_and_cache() -> None:
+    planned = subprocess.run(
+        ["make", "--dry-run", "clean"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    ignored = re.findall(r"^(\.\S+)/$", (ROOT / ".gitignore").read_text(), re.MULTILINE)
+    assert len(ignored) > 4 and set(ignored) <= set(planned.split())
 
 
 def test_without_python_make_says_so() -> None:

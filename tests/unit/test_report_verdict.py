@@ -14,6 +14,7 @@ from elastic_core.statistics.accuracy import paired_difference, paired_differenc
 from elastic_core.statistics.estimates import seeds_as_one
 from elastic_core.statistics.which_budget import advised_budgets, choose_budgets
 from elastic_core.sweep.grid import build_cells
+from elastic_core.sweep.table import Manifest
 from reports.content import Asked, Claim, ReportSources, Setting, Training, Verdict
 from reports.summary import cell_problems, summarize
 from reports.verdict import (
@@ -326,6 +327,8 @@ def test_what_to_set_is_the_cheapest_budget_that_a_server_keeps_and_that_is_show
     assert command(setting, of("embedded")) == "elastic serve --preset embedded --model trained --budget 48+32"
     assert command(setting, of("evaluate", "ME/model")).endswith("--preset evaluate --model ME/model --budget 48+32")
     assert command(setting, of("evaluate", "http://host:8000/v1#model")) == "", "it is served already"
+    behind = replace(of("smoke"), manifest=Manifest({}, {}, {}, {}, servers={"trained": {}}))
+    assert command(setting, behind) == "", "so the table says, whatever the settings are that the report is made with"
     cell = CELLS.filter(model="trained", strategy="separate").row(0, named=True)
     assert setting.told.startswith(f"{100 * cell['avg_at_k']:.1f} [")
     assert "-0.4 [-1.5, +0.7] points from unlimited, certified to be at most 1.5 below" in setting.told

@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 from elastic_core.data import readers, user_dataset
 from elastic_core.data.build import DataBuild, build
@@ -24,7 +25,7 @@ from elastic_core.errors import UserError
 from elastic_core.miniature.warm_start import BASE
 from elastic_core.rewards import grade
 from elastic_core.system.fingerprint import hash_files
-from flows.commands.data import record
+from flows.commands.data import add_data, record
 from tests.upstream import UPSTREAM
 
 GSM8K = UPSTREAM / "openai/grade-school-math/grade_school_math/data"
@@ -106,6 +107,7 @@ READ: dict[str, tuple[str, bytes, list[str]]] = {
     "a byte order mark in CSV": ("my.csv", BOM + table("5"), ["5"]),
     # Suffix
     "TSV": ("my.tsv", table("1,234", separator="\t"), ["1,234"]),
+    "CSV with semicolons": ("my.csv", table("1,234", separator=";"), ["1,234"]),
     "NDJSON": ("my.ndjson", lines("5"), ["5"]),
     "capital letters, JSONL": ("MY.JSONL", lines("5"), ["5"]),
     # Compression
@@ -161,7 +163,7 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "nested too deeply, JSONL": ("my.jsonl", b'{"a": ' + b"[" * 20_000, "row 1: .*(nested|recursion)"),
     "a row of another kind": ("my.jsonl", lines("5") + b"5\n", "row 2: found a number; expected an object"),
     "more fields than columns": ("my.csv", table("5", "6,7"), "row 2: 3 fields; expected 2"),
-    "another separator": ("my.csv", table("5", separator=";"), "--question q: .* there are: q;a"),
+    "another separator": ("my.csv", table("5", separator="|"), r"--question q: .* there are: q\|a"),
     # Compression
     "not compressed": ("my.jsonl.gz", lines("5"), "cannot be unpacked .*expected data compressed by gzip"),
     "cut off": ("my.jsonl.gz", gzip.compress(lines("5"))[:-12], "cannot be unpacked .*Truncated"),
@@ -305,6 +307,16 @@ def test_an_answer_that_nobody_could_give_is_refused_by_line(tmp_path: Path, run
     assert clean(recorded).select("question", "truth").rows() == [("0?", "5"), ("2?", "6")]
     with pytest.raises(UserError):
         added(described(tmp_path, ["}{"], name="none"), runs, leave_out=True)
+
+
+@pytest.mark.parametrize(
+    ("file", "said"), [("Mine & yours_2 ü.jsonl", "mine-yours-2: 1 rows"), ("数据.jsonl", 'error: --name "": expected')]
+)
+def test_a_data_set_is_called_like_its_file_as_far_as_a_name_can_be(tmp_path: Path, file: str, said: str) -> None:
+    (tmp_path / file).write_bytes(lines("5"))
+    arguments = [str(tmp_path / file), "--question", "q", "--answer", "a"]
+    result = CliRunner().invoke(add_data, arguments)
+    assert said in f"{result.output}\nerror: {result.exception}"
 
 
 def test_another_choice_is_another_data_set(tmp_path: Path, runs: Path) -> None:

@@ -204,9 +204,7 @@ def check_engines(nodes: list[tuple[int, int]], engines: int, gpus: int) -> Find
 
 def ray_nodes(cluster: RayCluster) -> list[tuple[int, int]] | None:
     """GPUs and logical CPUs of each node; None when the cluster does not answer."""
-    from ray.util.state.exception import RayStateApiException
-
     try:
         return cluster.nodes()
-    except (OSError, RuntimeError, RayStateApiException):
+    except (OSError, RuntimeError):
         return None
