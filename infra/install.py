@@ -106,6 +106,13 @@ def uv_environment(settings: dict[str, str]) -> dict[str, str]:
     return {**{variable: mark.join(values) for (variable, mark), values in told.items()}, **os.environ}
 
 
+def installed_by_uv(wanted: Path, settings: dict[str, str]) -> bool:
+    """Whether uv could install what a file names, from where pip's settings point."""
+    uv = [str(VENV / "bin" / "uv"), "pip", "install", "--quiet", "--no-deps", "--index-strategy", "unsafe-best-match"]
+    uv += ["--python", str(VENV / "bin" / "python"), "-r", str(wanted)]
+    return not subprocess.run(uv, cwd=ROOT, env=uv_environment(settings), stderr=subprocess.DEVNULL).returncode
+
+
 def build_environment(engine: str) -> None:
     """An empty environment, filled from the lock: by uv, which unpacks on all cores, or by pip where uv cannot."""
     lock = ROOT / "infra" / "requirements" / f"{engine}.txt"
@@ -116,17 +123,18 @@ def build_environment(engine: str) -> None:
             f"error: {sys.executable} cannot create virtual environments; install its venv module (python3.11-venv)"
         )
     settings = pip_settings()
-    first = [line for line in packages if line.startswith("uv==")]
+    pip(*(line for line in packages if line.startswith("uv==")))
+    places, index = [settings], os.environ.get("TORCH_INDEX") if engine == "cpu" else None
     if engine == "cpu":
         # PyPI's torch is for CUDA, and does not load without CUDA's packages, which this lock leaves out.
-        first += [f"{line}+cpu" for line in packages if line.startswith("torch==")]
-        first += ["--extra-index-url", index] if (index := os.environ.get("TORCH_INDEX")) else []
-    pip("--no-compile", *first)
-    uv = [str(VENV / "bin" / "uv"), "pip", "install", "--quiet", "--no-deps", "--index-strategy", "unsafe-best-match"]
-    uv += ["--python", str(VENV / "bin" / "python"), "-r", str(lock)]
-    if PIPS_ALONE & settings.keys() or subprocess.run(uv, cwd=ROOT, env=uv_environment(settings)).returncode:
+        packages = [f"{line}+cpu" if line.startswith("torch==") else line for line in packages]
+    if index:
+        places.append({**settings, "extra-index-url": f"{settings.get('extra-index-url', '')} {index}"})
+    wanted = VENV / lock.name
+    wanted.write_text("\n".join(packages) + "\n")
+    if PIPS_ALONE & settings.keys() or not any(installed_by_uv(wanted, each) for each in places):
         print("install: without uv, some minutes more", flush=True)
-        pip("--no-compile", "-r", str(lock))
+        pip(*(["--extra-index-url", index] if index else []), "--no-compile", "-r", str(wanted))
     # Files that this version of Python cannot compile stay as they are, as with pip.
     compiling = ["-m", "compileall", "-qq", "-j", "0", "-x", SELDOM_IMPORTED, str(VENV / "lib")]
     subprocess.run([str(VENV / "bin" / "python"), *compiling])

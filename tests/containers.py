@@ -117,7 +117,8 @@ def build(engine: str, directory: Path) -> None:
     """elastic-reasoning:cpu or :gpu from its Containerfile."""
     require_python(directory)
     file = f"--file={INFRA}/containers/Containerfile.{engine}"
-    options = ("--isolation", "chroot", "--pull-never", *pip_settings(directory), file)
+    # The machine's own settings know where torch is.
+    options = ("--isolation", "chroot", "--pull-never", "--build-arg=TORCH_INDEX=", *pip_settings(directory), file)
     run("buildah", "bud", *options, "--tag", f"elastic-reasoning:{engine}", REPOSITORY)
 
 

@@ -167,7 +167,8 @@ def test_uv_installs_the_lock_and_where_it_cannot_pip_does(
     install: ModuleType, monkeypatch: pytest.MonkeyPatch, configured: dict[str, str], status: int, by: list[str]
 ) -> None:
     done: list[str] = []
-    lock = str(install.ROOT / "infra" / "requirements" / "cpu.txt")
+    lock = str(install.VENV / "cpu.txt")
+    install.VENV.mkdir(exist_ok=True)
 
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
         if lock not in command:
@@ -177,25 +178,38 @@ def test_uv_installs_the_lock_and_where_it_cannot_pip_does(
 
     monkeypatch.setattr(install, "pip_settings", lambda: configured)
     monkeypatch.setattr(install, "pip", lambda *arguments: done.extend(["pip"] * (lock in arguments)))
-    monkeypatch.setattr(install, "subprocess", SimpleNamespace(run=run))
+    monkeypatch.setattr(install, "subprocess", SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL))
     install.really_build("cpu")
     assert done == by
 
 
-def test_a_cpu_gets_the_build_of_torch_without_cuda(install: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyPI's needs packages of CUDA that the lock leaves out, and PyTorch's index has the other."""
-    index = re.findall(r"^TORCH_INDEX \?= (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert index and f"ARG TORCH_INDEX={index[0]}\n" in (ROOT / "infra/containers/Containerfile.cpu").read_text()
+@pytest.mark.parametrize("here", [True, False], ids=["the machine has it", "PyTorch has it"])
+def test_a_cpu_gets_the_build_of_torch_without_cuda(
+    install: ModuleType, monkeypatch: pytest.MonkeyPatch, here: bool
+) -> None:
+    """PyPI's needs packages of CUDA that the lock leaves out. A machine's own settings are asked first, as PyTorch's
+    index may not be reached."""
+    (index,) = re.findall(r"^TORCH_INDEX \?= (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert f"ARG TORCH_INDEX={index}\n" in (ROOT / "infra/containers/Containerfile.cpu").read_text()
     (install.ROOT / "infra" / "requirements" / "cpu.txt").write_text("torch==2.13.0\ntorchdata==0.11.0\nuv==1\n")
-    done: list[list[str]] = []
-    monkeypatch.setenv("TORCH_INDEX", index[0])
+    asked: list[str | None] = []
+
+    def run(command: list[str], env: dict[str, str] | None = None, **_: object) -> subprocess.CompletedProcess[str]:
+        found = True
+        if command[-2:-1] == ["-r"]:
+            assert Path(command[-1]).read_text() == "torch==2.13.0+cpu\ntorchdata==0.11.0\nuv==1\n"
+            asked.append((env or {}).get("UV_INDEX"))
+            found = here or asked[-1] is not None
+        return subprocess.CompletedProcess(command, int(not found))
+
+    monkeypatch.setenv("TORCH_INDEX", index)
+    monkeypatch.delenv("UV_INDEX", raising=False)
     monkeypatch.setattr(install, "pip_settings", dict)
-    monkeypatch.setattr(install, "pip", lambda *arguments: done.append([*arguments]))
-    monkeypatch.setattr(
-        install, "subprocess", SimpleNamespace(run=lambda command, **_: subprocess.CompletedProcess(command, 0))
-    )
+    monkeypatch.setattr(install, "pip", lambda *arguments: None)
+    monkeypatch.setattr(install, "subprocess", SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL))
+    install.VENV.mkdir(exist_ok=True)
     install.really_build("cpu")
-    assert done == [["--no-compile", "uv==1", "torch==2.13.0+cpu", "--extra-index-url", index[0]]]
+    assert asked == ([None] if here else [None, index])
 
 
 @pytest.mark.parametrize("finds", [True, False], ids=["uv has it", "uv has none"])
