@@ -306,10 +306,12 @@ def test_other_fields_pass() -> None:
     """Those of OpenAI, of other servers and of extensions, and the client's own words in them."""
     names = """model store modalities service_tier verbosity safety_identifier prompt_cache_key best_of suffix top_a
         transforms provider usage options keep_alive num_predict cache_prompt resolution solution speed betas"""
+    unlike = {"messages", "input", "structured_outputs"}  # Their types are checked.
     body = {name: {"a": [1, {"b": "x"}]} for name in names.split()} | {
         "reasoning": None,
         "x" * 3000: 1,
-        **{name: [{"effort": 1, "thinking_budget": {"a": 2}}] for name in sorted(OPAQUE - {"messages", "input"})},
+        **{name: [{"effort": 1, "thinking_budget": {"a": 2}}] for name in sorted(OPAQUE - unlike)},
+        "structured_outputs": {"json": {"thinking_budget": {"a": 2}}},
         "output_config": FORMAT,
         "messages": [{"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}], "reasoning": "hm"}],
     }

@@ -169,6 +169,7 @@ def test_uv_installs_the_lock_and_where_it_cannot_pip_does(
     done: list[str] = []
     lock = str(install.VENV / "cpu.txt")
     install.VENV.mkdir(exist_ok=True)
+    monkeypatch.delenv("TORCH_INDEX", raising=False)
 
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
         if lock not in command:
