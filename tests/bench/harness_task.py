@@ -24,7 +24,6 @@ def main(address: str, model: str, problems: str, logs: str, samples: str, solut
         config = GenerateConfig(
             temperature=0.8,
             top_p=1.0,
-            seed=1,
             # All that a request can say: the solution has what the thought leaves of it.
             max_tokens=think + int(solution),
             extra_body={"thinking_token_budget": think},
