@@ -160,6 +160,8 @@ def _ends_by_itself(process: psutil.Process) -> bool:
     import psutil
 
     try:
-        return process.status() == psutil.STATUS_ZOMBIE or "multiprocessing.resource_tracker" in str(process.cmdline())
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return process.num_threads() == 1  # Others still run, and hold its sockets.
+        return "multiprocessing.resource_tracker" in str(process.cmdline())
     except psutil.NoSuchProcess:
         return True

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -10,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from elastic_core.system import processes
 from elastic_core.system.retry import wait_until
 
 STUBBORN = """
@@ -124,3 +126,22 @@ def test_under_nohup_a_command_outlives_its_terminal(tmp_path: Path) -> None:
     os.killpg(process.pid, signal.SIGHUP)
     os.killpg(process.pid, signal.SIGTERM)
     assert end(process, family).startswith("Terminated;") and process.returncode == 143
+
+
+def test_a_process_whose_main_thread_has_ended_is_killed_too() -> None:
+    """It shows as a zombie, and what its other threads listen on stays open."""
+    program = """
+import ctypes, socket, threading, time
+listening = socket.create_server(("127.0.0.1", 0))
+threading.Thread(target=time.sleep, args=(1e4,)).start()
+print(listening.getsockname()[1], flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+"""
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    port = int(process.stdout.readline())
+    assert wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
+    processes.kill_tree(process.pid)
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port))
+    assert process.wait(60) == -signal.SIGKILL
