@@ -27,6 +27,7 @@ from flows.commands.checks.runner import newest
 from reports.summary import report_rows, summarize
 from tasks.records.stage_directory import TABLE
 from tests.bench import results
+from tests.bench.bench_sweep import flow_metrics
 from tests.served import CPU, SMALL, VLLM, running
 
 BENCHMARK, SAMPLES, SOLUTION = "miniature-hard", 4, 32
@@ -35,8 +36,6 @@ BUDGETS = (0, 16, 32, 48, 64, 96, 128, 192)
 
 def ours(runs: Path) -> tuple[dict[str, float], pl.DataFrame]:
     """Figures of the sweep, and its summary of each budget."""
-    from mlflow import MlflowClient
-
     changes: dict[str, Any] = {
         "data.benchmarks": [BENCHMARK],
         "sweep.models": ["base"],
@@ -45,17 +44,12 @@ def ours(runs: Path) -> tuple[dict[str, float], pl.DataFrame]:
         "sweep.samples": SAMPLES,
         "engine.max_model_len": 512,
     }
-    sets = [part for key, value in changes.items() for part in ("--set", f"{key}={json.dumps(value)}")]
-    command = [sys.executable, "-m", "flows.commands", "run", "sweep", "--preset", "embedded", *sets]
-    began = time.monotonic()
-    subprocess.run(command, env={**os.environ, "ELASTIC_RUNS": str(runs)}, check=True, stdout=subprocess.DEVNULL)
-    whole = time.monotonic() - began
-    client = MlflowClient(f"sqlite:///{runs}/mlflow.db")
-    experiment = client.get_experiment_by_name("embedded")
-    assert experiment is not None
-    (found,) = client.search_runs([experiment.experiment_id], "attributes.run_name = 'sweep'")
-    seconds, tokens = found.data.metrics["seconds"], found.data.metrics["tokens_generated"]
-    figures = {"command_to_table_seconds": whole, "engine_up_seconds": seconds, "tokens": tokens}
+    told = flow_metrics(runs, changes)
+    figures = {
+        "command_to_table_seconds": told["command_seconds"],
+        "engine_up_seconds": told["seconds"],
+        "tokens": told["tokens_generated"],
+    }
     table = SweepTable(newest(runs / "embedded", "sweep/*") / TABLE)
     return figures, summarize(report_rows(pl.scan_parquet(table.shards())).collect()).sort(*BUDGET)
 

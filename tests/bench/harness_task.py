@@ -12,14 +12,14 @@ import json
 import sys
 import time
 
-from inspect_ai import Task, eval
+import inspect_ai
 from inspect_ai.dataset import json_dataset
 from inspect_ai.model import GenerateConfig
 from inspect_ai.scorer import pattern
 
 
 def main(address: str, model: str, problems: str, logs: str, samples: str, solution: str, *budgets: str) -> None:
-    task = Task(json_dataset(problems), scorer=pattern(r"\\boxed\{(-?\d+)\}"), name="grid")
+    task = inspect_ai.Task(json_dataset(problems), scorer=pattern(r"\\boxed\{(-?\d+)\}"), name="grid")
     for think in map(int, budgets):
         config = GenerateConfig(
             temperature=0.8,
@@ -30,7 +30,7 @@ def main(address: str, model: str, problems: str, logs: str, samples: str, solut
             max_connections=128,
         )
         began = time.monotonic()
-        (log,) = eval(
+        (log,) = inspect_ai.eval(
             task, model=f"openai-api/here/{model}", model_base_url=f"{address}/v1", epochs=int(samples), log_dir=logs,
             display="none", **config.model_dump(exclude_none=True),
         )  # fmt: skip
