@@ -146,7 +146,7 @@ def measured_levels(
         raise UserError(f"{table.directory}: {error}; train, sweep other closings, or give a larger --leak") from None
     if promise.required and isinstance(choice.rule, Reason):
         raise UserError(_refused(choice, promise, found if other is None else other))
-    sampling, told = table.manifest.settings, table.manifest.template_settings.get(model) or None
+    sampling, template = table.manifest.settings, table.manifest.template_settings.get(model) or None
     levels = Levels(
         model=model,
         weights=table.manifest.models.get(model, model),  # A store without a sweep names a model by its fingerprint.
@@ -161,7 +161,7 @@ def measured_levels(
         loss=None if isinstance(choice.rule, Reason) else choice.rule,
         reads=next(iter(kinds), "math"),
         date=datetime.now(UTC).date(),
-        levels={name: level.model_copy(update={"template": told}) for name, level in choice.levels.items()},
+        levels={name: level.model_copy(update={"template": template}) for name, level in choice.levels.items()},
         measured=list(choice.points),
     )
     return levels, choice

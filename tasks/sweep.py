@@ -125,8 +125,8 @@ class Sweep:
             models = sweep_models(given, stage.inputs["models"], checkpoints, problems, engine, templates, endpoints)
         except ValueError as error:
             raise UserError(str(error)) from None
-        told = {model.name: dict(model.rows.markers.template) for model in models if not model.chat}
-        store = sweep_table(stage, engine, endpoints, told)
+        template_settings = {model.name: dict(model.rows.markers.template) for model in models if not model.chat}
+        store = sweep_table(stage, engine, endpoints, template_settings)
         return cls(stage, store, engine, models, problems, stage.request["samples"])
 
     def run(self, cluster: RayCluster | None) -> None:

@@ -1,4 +1,4 @@
-"""Checks of a server's promises, at the field that it obeys; `audit.toml` lists them. A judge says what is wrong with a
+"""Checks of a server's promises, at the field that it obeys; `audit.toml` lists them. A judge returns the fault of a
 response to a request with budget t, None for nothing, or SKIP where it does not show."""
 
 from __future__ import annotations

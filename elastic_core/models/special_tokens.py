@@ -32,7 +32,7 @@ class Markers(Marks):
         family: name of the family with these marks; "" of a model that has none.
         parser: vLLM's reasoning parser for them, if there is one.
         template: default settings of the chat template, by name.
-        efforts: settings of the chat template for each effort that it knows (`told`).
+        efforts: settings of the chat template for each effort that it knows (`template_settings`).
     """
 
     final_answer_before: tuple[int, ...]
@@ -44,7 +44,7 @@ class Markers(Marks):
     template: tuple[tuple[str, bool | int | str], ...] = ()
     efforts: tuple[tuple[str, tuple[tuple[str, bool | int | str], ...]], ...] = ()
 
-    def told(self, effort: str | None) -> dict[str, bool | int | str]:
+    def template_settings(self, effort: str | None) -> dict[str, bool | int | str]:
         """Settings of the chat template for an effort. A ValueError on one that it does not know."""
         known = dict(self.efforts)
         if effort is not None and effort not in known:
@@ -79,7 +79,7 @@ def resolve_markers(
         raise ValueError(_unknown(tokenizer))
     read = _template(tokenizer)
     efforts = {} if found is None else found.efforts
-    efforts = {name: told for name, told in efforts.items() if all(key in read for key in told)}
+    efforts = {name: given for name, given in efforts.items() if all(key in read for key in given)}
     if found is not None and found.template:
         _set_template_defaults(tokenizer, found.template)
     ends = dict.fromkeys(i for i in (tokenizer.eos_token_id, *end_of_text) if i is not None)
@@ -101,7 +101,7 @@ def resolve_markers(
         family=name,
         parser=None if found is None else found.parser,
         template=() if found is None else tuple(found.template.items()),
-        efforts=tuple((name, tuple(told.items())) for name, told in efforts.items()),
+        efforts=tuple((name, tuple(given.items())) for name, given in efforts.items()),
     )
 
 
@@ -144,10 +144,10 @@ def render(tokenizer: Any, messages: Sequence[Any], **options: Any) -> Any:
         raise ChatTemplateFailed(f"{tokenizer.name_or_path}: its chat template cannot be used: {said}") from error
 
 
-def chat_prompt(tokenizer: Any, question: str, **told: Any) -> tuple[int, ...]:
-    """Prompt token ids of one user message through the chat template, which is `told` settings; raises as `render`."""
+def chat_prompt(tokenizer: Any, question: str, **settings: Any) -> tuple[int, ...]:
+    """Prompt token ids of one user message through the chat template, with its `settings`; raises as `render`."""
     messages = [{"role": "user", "content": question}]
-    return tuple(render(tokenizer, messages, add_generation_prompt=True, tokenize=True, return_dict=False, **told))
+    return tuple(render(tokenizer, messages, add_generation_prompt=True, tokenize=True, return_dict=False, **settings))
 
 
 def chat_text(tokenizer: Any, question: str) -> str:

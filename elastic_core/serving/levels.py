@@ -174,8 +174,8 @@ class Levels(_Document):
         worded, efforts = (
             {name: v for name, each in self.levels.items() if (v := getattr(each, key))} for key in given
         )
-        told = {"closings": worded, "efforts": efforts}
-        return {"levels": self.budgets, "rules": rules, "reads": self.reads, "template": template, **told}
+        wording = {"closings": worded, "efforts": efforts}
+        return {"levels": self.budgets, "rules": rules, "reads": self.reads, "template": template, **wording}
 
     def budget(self, effort: str) -> Budget:
         """The budget of a level; raises UserError on an unknown level."""

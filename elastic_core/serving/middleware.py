@@ -95,15 +95,18 @@ class _Served(NamedTuple):
         else:
             found = levels_beside(Path(model.model))
             config = ServeConfiguration(**found.offered) if found else ServeConfiguration()
-        told = dict(config.template)
+        templates = dict(config.template)
         try:
-            told |= {level: {**told.get(level, {}), **markers.told(each)} for level, each in config.efforts.items()}
+            templates |= {
+                level: {**templates.get(level, {}), **markers.template_settings(each)}
+                for level, each in config.efforts.items()
+            }
             worded: dict[str, Markers] = {
                 level: Closing.parse(each).of(tokenizer, markers) for level, each in config.closings.items()
             }
         except ValueError as error:
             raise UserError(f"the levels of {model.model}: {error}") from None
-        config = replace(config, template=told)
+        config = replace(config, template=templates)
         for level, settings in config.template.items():
             try:
                 render(tokenizer, [{"role": "user", "content": ""}], tokenize=False, **settings)

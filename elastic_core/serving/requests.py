@@ -51,9 +51,9 @@ class ServeConfiguration:
     `levels` by their names, empty where none was measured. A level that is missing is the `nearest` one, the `default`
     budget if there is one, or the request is refused. `reasoning_content` is whether a message has its thought by that
     older name too. `rules` are the stop rules of levels that have one, and `reads` the kind of answer in their probes
-    (`elastic_core.rewards`). `closings` say how a level's cuts are worded, `efforts` what its chat template is told, by
-    the family's name, and `template` further settings of it. `goal` is kept under load by giving less thought than
-    requested."""
+    (`elastic_core.rewards`). `closings` say how a level's cuts are worded, `efforts` which effort its chat template is
+    given, by the family's name, and `template` further settings of it. `goal` is kept under load by giving less thought
+    than requested."""
 
     default: _Text | None = None
     levels: Mapping[Effort, _Text] = Field(default_factory=dict)
@@ -290,27 +290,27 @@ def _tell(kind: Kind, body: dict[str, Any], settings: TemplateSettings, effort: 
     given = body.get(TEMPLATE) or {}
     if kind == "completions" or not isinstance(given, dict):
         return
-    told = {**settings, **given}
+    merged = {**settings, **given}
     if effort is not None:
-        word = told.pop(EFFORT, effort)
+        word = merged.pop(EFFORT, effort)
         word = word if word in EFFORTS[1:] else effort  # Those of harmony; vLLM refuses others.
         if word and kind == "chat":
             body[EFFORT] = word
         elif word:
             key = "reasoning" if kind == "responses" else "output_config"
             body[key] = {**(body.get(key) or {}), "effort": word}
-    body[TEMPLATE] = told
-    if not told:
+    body[TEMPLATE] = merged
+    if not merged:
         del body[TEMPLATE]
 
 
 def _with_cap(body: dict[str, Any], think: int | None, level: str) -> dict[str, Any]:
     """The body with the thought's budget where the client named one to the chat template. A level tells the template
     what it was measured with."""
-    told = body.get(TEMPLATE)
-    if think is None or level in EFFORTS or not isinstance(told, dict) or told.get(CAP) is None:
+    given = body.get(TEMPLATE)
+    if think is None or level in EFFORTS or not isinstance(given, dict) or given.get(CAP) is None:
         return body
-    return {**body, TEMPLATE: {**told, CAP: think}}
+    return {**body, TEMPLATE: {**given, CAP: think}}
 
 
 def _within(budget: Budget, most: int | None, marks: Marks) -> Budget:

@@ -98,7 +98,7 @@ class Strategy:
         max_forced_tokens: most tokens that it writes itself; they need room in the context in addition to the budget.
         reads: of a strategy that decides by answers its coroutine, from what reads them.
         closing: makes a model's markers those of a cut that is worded otherwise, from its tokenizer and markers.
-        effort: that the chat template is told, by the family's name for it.
+        effort: the effort that the chat template is given, by the family's name for it.
         purpose: its part in reports and servers, if any; no two strategies have the same.
         rules: conditions on the counts of its rows, checked before a row is stored, and when a report reads the table.
     """
@@ -270,7 +270,7 @@ def closed_early(
     """Cut a thought that has ended under `limit` at the first place of the window of a soft closing where think-end is
     among the most probable tokens; how it ended then.
 
-    The engine is asked for such a place in the thought that there is (`Generate.near`): the completion is, of the last
+    The request is for such a place in the thought that there is (`Generate.near`): the completion is, of the last
     `max_tokens` tokens of the prefix, those before the first one in whose place `stop[0]` is among the `near` most
     probable tokens; finish STOP there, LENGTH without one. What the model draws after that place depends on nothing
     before it that the cut does not keep, so the thought is distributed as if it had been closed while it was drawn.

@@ -1,10 +1,10 @@
-"""Variants of a strategy: how a cut is worded (its *closing*), and the effort that the chat template is told.
+"""Variants of a strategy: how a cut is worded (its *closing*), and the effort that the chat template is given.
 
 Both are part of a strategy's name, so that rows, figures and levels keep them apart: `separate_closing-soft`,
 `separate_effort-low`, `unconstrained_effort-low`, `separate_closing-soft_effort-low`. A closing is
 
 - `bare`: think-end alone, as in Elastic Reasoning. It has no name.
-- a sentence before think-end: one of `SENTENCES`, or one's own, which the name holds.
+- a sentence before think-end: one of `SENTENCES`, or another one, which the name holds.
 - `soft`, or `soft-K-topN`: in the last K tokens of the thought (a quarter of t, if K is left out) it is closed at the
   first place where think-end is among the N (3) most probable tokens, and at t in any case.
 
@@ -67,7 +67,7 @@ class Closing:
 
     @property
     def text(self) -> str:
-        """What is written before think-end."""
+        """Text that is written before think-end."""
         return f"\n\n{self.sentence}\n" if self.sentence else ""
 
     def of(self, tokenizer: Any, markers: Markers) -> Markers:

@@ -51,8 +51,8 @@ class Prompts:
         found = self.strategies[strategy]
         key = found.prompt(problem.question, budget), found.effort
         if key not in self._known:
-            told = self._own.told(found.effort) if self._own else {}
-            self._known[key] = chat_prompt(self._tokenizer, key[0], **told)
+            settings = self._own.template_settings(found.effort) if self._own else {}
+            self._known[key] = chat_prompt(self._tokenizer, key[0], **settings)
         return self._known[key]
 
 

@@ -287,7 +287,7 @@ class SweepTable:
     def _manifest_of(self, place: str) -> Manifest:
         if place == ".":
             return self.manifest
-        whole, told = self.manifest, self.manifest.template_settings
+        whole, settings = self.manifest, self.manifest.template_settings
         found = [(name, part) for name, parts in whole.stores.items() for part, at in parts.items() if at == place]
         benchmark, _, strategy = found[0][1].partition("/")
         served = [checkpoint for name, _ in found for checkpoint in checkpoints(name).values()]
@@ -301,7 +301,7 @@ class SweepTable:
             settings=settings,
             templates={strategy: whole.templates[strategy]} if strategy else {},
             servers=servers,
-            template_settings={name: told[name] for name, _ in found if name in told},
+            template_settings={name: settings[name] for name, _ in found if name in settings},
             written_by=whole.written_by,
         )
 

@@ -226,8 +226,8 @@ class Attempt:
             strategy = await loaded.strategy(self.strategy, models)
             if expected := strategy.expected_budget(self.budget):
                 raise UserError(f"{self.strategy} cannot run under {self.budget}; expected {expected}")
-            told = loaded.markers.told(strategy.effort)
-            prompt = chat_prompt(loaded.tokenizer, strategy.prompt(problem.question, self.budget), **told)
+            template = loaded.markers.template_settings(strategy.effort)
+            prompt = chat_prompt(loaded.tokenizer, strategy.prompt(problem.question, self.budget), **template)
             markers = strategy.markers(loaded.tokenizer, loaded.markers)
             num_prompt = len(prompt) + strategy.max_forced_tokens(markers)
             if num_prompt + self.budget.limited > loaded.engine.max_model_len:

@@ -15,7 +15,7 @@ import polars as pl
 
 from elastic_core.errors import UserError
 from elastic_core.models import files
-from elastic_core.models.twins import SMALL, Size, make_twin, origin_of
+from elastic_core.models.twins import SMALL, Family, Size, family_of, make_twin, origin_of
 from elastic_core.sweep.table import SweepTable
 from elastic_core.system.accelerators import installed_gpus
 from elastic_core.system.files import write_text
@@ -55,6 +55,8 @@ _SECONDS = {
     "cpu": {"engine": 106, "train": 156, "pipeline": 338, "verl": 166, "gradient": 17, "serve": 108},
 }
 """What the long steps take, as seen on one H200 and on two cores; on the GPU those of `verl` are an estimate."""
+CPU_VOCABULARY = 8192
+"""Tokens of a CPU's twin: with Qwen3's 151,643 a CPU takes 5 ms for each token that it samples."""
 GPU_TWIN = Size(layers=4, width=512, head=128)
 """Larger than a rehearsal's, so that a GPU has something to compute; with the heads of the real model."""
 _PER_GPU = ("train.gpus_per_node", "engine.data_parallel_size")
@@ -177,7 +179,7 @@ class Check:
         gpus, ranks = bool(self.machine.gpus), self.machine.ranks
         size = GPU_TWIN if gpus else SMALL
         settings = shortened(ranks, twin=self.model is None)
-        origin = origin_of(settings.base)
+        origin = origin_of(settings.base) if gpus else with_few_tokens(family_of(settings.base))
         make_twin(settings.base, origin, self.twin, size=size)
         told = f"twin of {size.layers} layers, width {size.width}: {origin}"
         twin = None
@@ -255,6 +257,19 @@ def measured(table: Path, expected: int) -> str:
     return told
 
 
+def with_few_tokens(family: Family) -> Family:
+    """The family with CPU_VOCABULARY tokens, and its further ones, such as end-of-text, after them."""
+    fewer = family.vocabulary - CPU_VOCABULARY
+    ends = [token - fewer for token in family.generation["eos_token_id"]]
+    return replace(
+        family,
+        vocabulary=CPU_VOCABULARY,
+        tokens={token - fewer: text for token, text in family.tokens.items()},
+        generation={**family.generation, "eos_token_id": ends},
+        config={**family.config, "vocab_size": family.config["vocab_size"] - fewer},
+    )
+
+
 def shortened(ranks: int, twin: bool) -> Settings:
     """PRESET, or for a twin TIED, for a short time on `ranks` GPUs; a twin's batches are smaller, as few rows stand in
     for a data set."""
@@ -297,7 +312,8 @@ def preset_values(ranks: int, device: str, twin: tuple[Path, Inputs] | None) -> 
         values["train"]["verl"] = {bucket: BUCKET_MEGABYTES}
         return values
     values = rehearsal_values(settings, {settings.base: model}, inputs)
-    # A sweep of a rehearsal's size: this model's vocabulary takes a CPU 5 ms a token.
+    # A rehearsal's sweep would have an engine more, of the pair of both models.
+    values["sweep"]["models"] = settings.sweep.models
     kept = {name: given_values(settings)["train"][name] for name in ("steps", "save_every", "validate_every")}
     values["train"] |= {**kept, "gpus_per_node": 1, "rollout_workers": 1}
     values["engine"] |= {"data_parallel_size": 1}

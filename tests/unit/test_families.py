@@ -89,12 +89,14 @@ def test_a_familys_efforts_change_what_its_template_writes_and_the_default_is_it
     own.chat_template = tokenizer.chat_template
     markers = resolve_markers(tokenizer)
     assert markers.family == name and [effort for effort, _ in markers.efforts] == list(thought.efforts)
-    prompts = {effort: chat_prompt(tokenizer, "1+1=?", **markers.told(effort)) for effort in thought.efforts}
+    prompts = {
+        effort: chat_prompt(tokenizer, "1+1=?", **markers.template_settings(effort)) for effort in thought.efforts
+    }
     assert len({*prompts.values()}) == len(thought.efforts) > 1
     if thought.effort is not None and name != "kimi-k3":  # Its twin writes nothing without an effort.
         assert prompts[thought.effort] == chat_prompt(own, "1+1=?")
     with pytest.raises(ValueError, match='no effort "much"; expected one of'):
-        markers.told("much")
+        markers.template_settings("much")
 
 
 @pytest.mark.parametrize("name", SPECIAL)

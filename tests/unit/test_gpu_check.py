@@ -1,5 +1,6 @@
 """What `make gpu` trains, how it judges a training, and what it leaves."""
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +12,8 @@ import polars as pl
 import pytest
 
 from elastic_core.errors import UserError
-from elastic_core.models.twins import shrunk
+from elastic_core.models.special_tokens import load_markers
+from elastic_core.models.twins import family_of, make_twin, shrunk
 from elastic_core.system.accelerators import Gpu
 from elastic_core.training.grpo.step_metrics import AGREEMENT
 from flows import presets
@@ -20,7 +22,18 @@ from flows.commands.checks.shortened import Inputs
 from flows.presets import toml
 from flows.runtime.settings import Settings
 from tests.gpu import evidence
-from tests.gpu.check import BENCHMARKS, GPU_TWIN, PRESET, PROBLEMS, SAMPLES, STEPS, TIED, preset_values
+from tests.gpu.check import (
+    BENCHMARKS,
+    CPU_VOCABULARY,
+    GPU_TWIN,
+    PRESET,
+    PROBLEMS,
+    SAMPLES,
+    STEPS,
+    TIED,
+    preset_values,
+    with_few_tokens,
+)
 from tests.gpu.evidence import (
     COLUMNS,
     FILE,
@@ -75,6 +88,17 @@ def test_on_a_cpu_it_is_a_rehearsal_with_as_many_steps(tmp_path: Path) -> None:
     assert (settings.training.device, settings.engine.device) == ("cpu", "cpu")
     assert settings.training.steps == STEPS
     assert not settings.training.reuse_rollout_logprobs  # Sampler and trainer are compared.
+
+
+def test_the_twin_of_a_cpu_has_few_tokens_and_the_special_ones_after_them(tmp_path: Path) -> None:
+    base = presets.resolve(TIED).base
+    make_twin(base, with_few_tokens(family_of(base)), tmp_path / "twin")
+    config = json.loads((tmp_path / "twin" / "config.json").read_text())
+    generation = json.loads((tmp_path / "twin" / "generation_config.json").read_text())
+    tokenizer, markers = load_markers(tmp_path / "twin")
+    assert config["tie_word_embeddings"] and CPU_VOCABULARY < len(tokenizer) <= config["vocab_size"] < 9000
+    assert tokenizer.convert_ids_to_tokens(generation["eos_token_id"]) == ["<|im_end|>", "<|endoftext|>"]
+    assert [tokenizer.decode(each) for each in (markers.think_start, markers.close)] == ["<think>", "</think>"]
 
 
 def test_the_twin_of_a_gpu_has_heads_like_the_models() -> None:

@@ -1,6 +1,6 @@
 """The budget processor under speculative decoding, where a request has a row of logits for each draft token.
 
-Row j of a request follows its committed tokens and its first j drafts. What is kept of a request is a function of its
+Row j of a request follows its committed tokens and its first j drafts. The state of a request is a function of its
 committed tokens alone, so drafts that are rejected leave nothing behind. A forced row has one possible token: a draft
 that equals it is accepted with probability 1, every other one is rejected and resampled to it. So a response has the
 same distribution as without drafts (arXiv 2211.17192, theorem 1), and as under strategy `separate`.
