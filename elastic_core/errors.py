@@ -5,7 +5,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class UserError(Exception):
@@ -24,6 +27,18 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     """The hint ', did you mean "…"?' or nothing."""
     close = difflib.get_close_matches(name, list(valid), n=1)
     return f', did you mean "{close[0]}"?' if close else ""
+
+
+def first_fault(error: ValidationError, *above: str) -> str:
+    """The first fault that pydantic found, in words: its key below the keys `above`, what is wrong, and the value."""
+    fault = error.errors()[0]
+    key = ".".join([*above, *(str(part) for part in fault["loc"] if part != "[key]")])
+    message = fault["msg"].removeprefix("Value error, ")
+    message = {"missing": "missing", "extra_forbidden": "unknown key"}.get(fault["type"], message)
+    # A fault between several keys of a section is in the message; the section would drown it.
+    shown = fault["type"] not in ("missing", "extra_forbidden", "json_invalid") and not isinstance(fault["input"], dict)
+    found = f", found {fault['input']!r:.80}" if shown else ""
+    return f"{key}: {message[0].lower()}{message[1:]}{found}".removeprefix(": ")
 
 
 def first_line(error: BaseException) -> str:

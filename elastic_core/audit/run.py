@@ -16,7 +16,7 @@ from elastic_core.audit.client import Answer, Api, Client, reason
 from elastic_core.audit.ways import QUESTIONS, Way, known_ways, try_ways
 from elastic_core.engines.base import RequestFailed
 from elastic_core.engines.http_server import HttpServer, listed_models, server_version
-from elastic_core.errors import UserError
+from elastic_core.errors import UserError, first_fault
 
 TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("audit.toml").read_text())
 _LEAST = 4  # Tokens of the smaller budget.
@@ -65,7 +65,7 @@ def read_audit(path: Path) -> Audit:
     except OSError as error:
         why = error.strerror
     except ValidationError as error:
-        why = f"{'.'.join(map(str, error.errors()[0]['loc'])) or 'the file'}: {error.errors()[0]['msg']}"
+        why = first_fault(error)
     raise UserError(f"{path}: {why}; expected the audit.json of an earlier audit")
 
 

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from pydantic import TypeAdapter, ValidationError
 
 from elastic_core.data.dataset import GitHub, Hub
-from elastic_core.errors import UserError
+from elastic_core.errors import UserError, first_fault
 from elastic_core.system.files import write_text
 from elastic_core.system.network import DownloadError, TooLarge, pieces
 from elastic_core.system.retry import retrying
@@ -67,9 +67,7 @@ def read_pins(file: Path) -> dict[str, Entry]:
     except FileNotFoundError:
         return {}
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        what = f"not a record of sources ({where}: {first['msg']})"
+        what = f"not a record of sources ({first_fault(error)})"
         raise UserError(f"{file}: {what}; restore it, or delete it to record anew") from None
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from elastic_core.budget import Budget
-from elastic_core.errors import UserError
+from elastic_core.errors import UserError, first_fault
 from elastic_core.statistics.frontier import Point
 from elastic_core.stop_rule import StopRule
 from elastic_core.strategies.variants import Closing
@@ -196,7 +196,7 @@ def read_levels(path: Path) -> Levels:
     except OSError as error:
         raise UserError(f"{path}: no effort levels there ({error.strerror}); {_MAKE}") from None
     except ValidationError as error:
-        raise UserError(f"{path}: {_explained(error.errors()[0])}; restore it, or {_MAKE}") from None
+        raise UserError(f"{path}: {first_fault(error)}; restore it, or {_MAKE}") from None
 
 
 def levels_beside(model: Path) -> Levels | None:
@@ -225,17 +225,3 @@ def no_levels(name: str, model: Path) -> str:
 
 _COMMAND = "elastic plan budgets --from runs/PRESET/sweep/KEY/table"
 _MAKE = f"measure them: {_COMMAND}"
-
-
-def _explained(problem: Any) -> str:
-    """Put one of pydantic's errors into words: key, found and expected value."""
-    key = ".".join(str(part) for part in problem["loc"] if part != "[key]")
-    message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] in ("json_invalid", "model_type"):
-        return f"not a file of effort levels ({message})"
-    if problem["type"] == "missing":
-        return f"{key}: missing"
-    if problem["type"] == "extra_forbidden":
-        return f"{key}: unknown key"
-    found = "" if isinstance(problem["input"], dict) else f", found {problem['input']!r}"
-    return f"{key}: {message[0].lower()}{message[1:]}{found}".removeprefix(": ")

@@ -22,7 +22,7 @@ from typing import Any
 import polars as pl
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from elastic_core.errors import UserError
+from elastic_core.errors import UserError, first_fault
 from elastic_core.sweep.grid import checkpoints, split_model
 from elastic_core.system.files import LockHeld, exclusive, replacing, write_text
 from elastic_core.system.fingerprint import hash_value
@@ -85,8 +85,7 @@ class Manifest:
         try:
             return TypeAdapter(cls).validate_python(json.loads(file.read_text()))
         except ValidationError as error:
-            first = error.errors()[0]
-            why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}, found {first['input']!r:.80}".removeprefix(": ")
+            why = first_fault(error)
         except (ValueError, RecursionError) as error:
             why = str(error)
         raise ManifestMismatch(f"{file}: not the manifest of a trajectory table ({why})")
@@ -287,7 +286,7 @@ class SweepTable:
     def _manifest_of(self, place: str) -> Manifest:
         if place == ".":
             return self.manifest
-        whole, settings = self.manifest, self.manifest.template_settings
+        whole, templates = self.manifest, self.manifest.template_settings
         found = [(name, part) for name, parts in whole.stores.items() for part, at in parts.items() if at == place]
         benchmark, _, strategy = found[0][1].partition("/")
         served = [checkpoint for name, _ in found for checkpoint in checkpoints(name).values()]
@@ -301,7 +300,7 @@ class SweepTable:
             settings=settings,
             templates={strategy: whole.templates[strategy]} if strategy else {},
             servers=servers,
-            template_settings={name: settings[name] for name, _ in found if name in settings},
+            template_settings={name: templates[name] for name, _ in found if name in templates},
             written_by=whole.written_by,
         )
 

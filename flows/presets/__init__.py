@@ -16,7 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from elastic_core.errors import UserError, nearest
+from elastic_core.errors import UserError, first_fault, nearest
 from elastic_core.system.files import read_toml, write_text
 from elastic_core.system.nested import leaves
 from flows.runtime.environment import runs_directory
@@ -268,10 +268,7 @@ def _explain(
         return f"{where}: unknown key{hint}; valid here: {', '.join(valid)}"
     if problem["type"] == "missing":
         return f"{where}: missing; every preset must give it"
-    message = problem["msg"].removeprefix("Value error, ")
-    # A fault between several keys of a section is in the message; printing the section would drown it.
-    found = "" if isinstance(problem["input"], dict) else f", found {problem['input']!r}"
-    return f"{where}: {message[0].lower()}{message[1:]}{found}"
+    return f"{where}: {first_fault(error).removeprefix(f'{key}: ')}"
 
 
 def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:

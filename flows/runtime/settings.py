@@ -24,7 +24,7 @@ from elastic_core.budget import Budget, parse_grid
 from elastic_core.data.word_problems import WordParameters
 from elastic_core.engines.endpoint import CHAT, EXAMPLE, Address, EndpointParameters, is_endpoint, parse_addresses
 from elastic_core.engines.parameters import EngineParameters
-from elastic_core.errors import UserError, nearest
+from elastic_core.errors import UserError, first_fault, nearest
 from elastic_core.miniature.corpus import RECIPES
 from elastic_core.miniature.problems import MiniatureParameters
 from elastic_core.miniature.warm_start import shortened
@@ -398,11 +398,7 @@ class Settings(Section):
             try:
                 self.training.changed(variant.train)
             except ValidationError as error:
-                problem = error.errors()[0]
-                key = ".".join(["train", *map(str, problem["loc"])])
-                unknown = problem["type"] == "extra_forbidden"
-                message = "unknown key" if unknown else problem["msg"].removeprefix("Value error, ")
-                raise ValueError(f"ablation.{name}.{key}: {message}") from None
+                raise ValueError(first_fault(error, "ablation", name, "train")) from None
         return self
 
     @model_validator(mode="after")

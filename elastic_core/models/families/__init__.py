@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from elastic_core.errors import UserError, nearest
+from elastic_core.errors import UserError, first_fault, nearest
 from elastic_core.system.files import read_toml, replacing_directory
 from elastic_core.system.fingerprint import hash_value
 
@@ -82,9 +82,7 @@ def read_thought(family: str | Path) -> tuple[str, Thought]:
     except KeyError:
         raise UserError(f"{file}: no table [thought]; expected one with the keys open and ends") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, ("thought", *first["loc"])))
-        raise UserError(f"{file}: {key}: {first['msg']}; found {first['input']!r:.80}") from None
+        raise UserError(f"{file}: {first_fault(error, 'thought')}") from None
 
 
 def _named_thought(family: str) -> tuple[str, Thought]:

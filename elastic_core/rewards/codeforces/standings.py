@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from elastic_core.errors import UserError
+from elastic_core.errors import UserError, first_fault
 from elastic_core.rewards.codeforces import Standings
 from elastic_core.system.files import replacing
 from elastic_core.system.network import DownloadError, TooLarge, pieces
@@ -201,5 +201,5 @@ def _read(path: Path, contest: int) -> Standings | NoData:
         return Standings(contest, saved.problems, *columns)
     except (OSError, ValueError) as error:
         # Of thousands of numbers the first that is wrong will do.
-        why = "{loc}: {msg}".format(**error.errors()[0]) if isinstance(error, ValidationError) else error
+        why = first_fault(error) if isinstance(error, ValidationError) else error
         raise UserError(f"{path} is broken: {why}; delete it and fetch the standings again") from error

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from elastic_core.budget import Budget, TokenRange
+from elastic_core.errors import first_fault
 from elastic_core.rewards import Grade, grade
 from elastic_core.rewards.truth import UNANSWERED, GradeStatus
 from elastic_core.strategies import STRATEGIES
@@ -120,9 +121,7 @@ def reward_of(name: str, **settings: Any) -> Reward | GroupReward:
         try:
             return found(**settings)
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, ("reward_settings", *first["loc"])))
-            raise ValueError(f"{place}: {first['msg']}, by reward = {name}") from None
+            raise ValueError(f"{first_fault(error, 'reward_settings')} (reward = {name})") from None
     if settings:
         raise ValueError(f"reward_settings has no effect: reward = {name} takes none")
     return found  # type: ignore[no-any-return]
