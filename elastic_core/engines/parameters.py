@@ -131,7 +131,7 @@ class EngineParameters(BaseModel):
             # Inside a Ray actor vLLM would ask Ray for further workers; the actor already holds the GPUs.
             arguments["distributed_executor_backend"] = "mp"
         if self.device == "cpu":
-            # A prefill split into chunks kills the engine, as a CPU's generator cannot resume inside it (vLLM 0.29).
+            # A prefill split into chunks kills the engine (0.29 to 0.31), as a CPU's generator cannot resume inside it.
             # The default block of 128 tokens is never reused on short sequences; 32 is the smallest a CPU accepts.
             arguments |= {"enable_chunked_prefill": False, "block_size": 32}
             arguments["distributed_executor_backend"] = CPU_EXECUTOR
