@@ -267,7 +267,9 @@ def raw_batches(entry: Dataset, fetched: FetchedDataset | None, sizes: Any) -> B
 
 
 def _parameters(entry: Dataset, sizes: Any) -> MiniatureParameters:
-    section = "words" if str(entry.source) == word_problems.MODULE else "miniature"
+    words = str(entry.source) == word_problems.MODULE
+    section, model = ("words", WordParameters) if words else ("miniature", MiniatureParameters)
     if (parameters := getattr(sizes, section)) is None:
-        raise UserError(f"data.{section}: missing; the data set {entry.name} is generated from it")
+        keys = ", ".join(name for name, each in model.model_fields.items() if each.is_required())
+        raise UserError(f"data.{section}: missing; {entry.name} is generated, and needs its settings {keys}")
     return parameters

@@ -1,13 +1,17 @@
 """Word problems: stories whose thoughts are right, at two levels, in splits that never overlap."""
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_core.data import word_problems
+from elastic_core.data.build import DataBuild, raw_batches
+from elastic_core.data.registry import REGISTRY
 from elastic_core.data.word_problems import OPERATIONS, SFT, TRAIN, VALIDATION, WordParameters, generate, of_dataset
+from elastic_core.errors import UserError
 from elastic_core.miniature.problems import LEVELS, SPLITS, Level, split_of
 from elastic_core.rewards import grade
 
@@ -63,3 +67,12 @@ def test_most_thoughts_read_the_problem_again_and_check_around_the_same_steps() 
         around = r'Okay, [^"]+"(.+)" Let me go step by step\. (.+) Let me check: .+ is right\. So the answer is (\d+)\.'
         question, steps, answer = re.fullmatch(around, each.thought).groups()  # type: ignore[union-attr]
         assert (question, int(answer)) == (each.question, each.answer) and len(steps.split()) <= max(plain)
+
+
+@pytest.mark.parametrize(("name", "more"), [("words-easy", ", num_sft"), ("miniature-easy", "")])
+def test_a_generated_data_set_without_its_sizes_is_refused_with_the_settings_that_it_needs(
+    name: str, more: str
+) -> None:
+    keys = f"num_train, evaluation_seed, problems_per_benchmark{more}$"
+    with pytest.raises(UserError, match=rf"data\.\w+: missing; {name} is generated, and needs its settings {keys}"):
+        raw_batches(REGISTRY[name], None, DataBuild([], {}, Path(), None))
