@@ -1,15 +1,17 @@
-"""The comparison of docs/methods.md: keep the scores of its sweep, and print its tables.
+"""The comparison of docs/methods.md: keep the scores of its sweep; put its table and its picture into the page.
 
     elastic run ablation --preset tests/experiments/miniature-methods.toml --set 'train.seeds=[0]'   # then [0,1] …
-    python -m tests.experiments.methods --keep   # scores of the newest sweep, to tests/experiments/methods/
-    python -m tests.experiments.methods          # the tables of what is there
+    python -m tests.experiments.methods --keep    # scores of the newest sweep, to tests/experiments/methods/
+    python -m tests.experiments.methods --write   # table and picture of what is there
 
 A sweep of one seed names no seeds: its trainings are those of seed 0.
 """
 
 from __future__ import annotations
 
+import re
 import sys
+import tempfile
 from itertools import combinations
 from pathlib import Path
 
@@ -23,8 +25,11 @@ from elastic_core.sweep.table import SweepTable
 from elastic_core.system.files import replacing
 from flows.runtime.environment import runs_directory
 from tasks.records.stage_directory import TABLE
+from tests.pictures import stamp
 
 SCORES = Path(__file__).with_suffix("") / "scores.parquet"
+PAGE, FIGURE = (Path(__file__).parents[2] / "docs" / f"methods.{suffix}" for suffix in ("md", "png"))
+HEADING = "| training | seeds | anytime accuracy | over E1 | no budget | tokens without | ended at 48 | cut at 48 |"
 BASELINE = "e1"
 CELL = ["model", "benchmark", "problem", "strategy", "think_budget"]
 BUDGETS = (12, 24, 48, 72, 96, 144, 192)
@@ -65,16 +70,16 @@ def scores() -> pl.DataFrame:
     return seeds_as_one(found)
 
 
-def print_table(rows: pl.DataFrame) -> None:
-    """Anytime accuracy, the difference from E1 with intervals that hold together, and the secondary figures."""
+def table(rows: pl.DataFrame) -> list[str]:
+    """Lines of anytime accuracy, the difference from E1 with intervals that hold together, and the secondary
+    figures."""
     by = ["model", "benchmark", "strategy", "think_budget", "solution_budget"]
     separate, free = rows.filter(strategy="separate"), rows.filter(strategy="unconstrained")
     arms = [model for model in rows["model"].unique() if model not in ("base", BASELINE)]
     pairs = [(_areas(separate.filter(model=arm)), _areas(separate.filter(model=BASELINE))) for arm in arms]
     over = dict(zip(arms, differences_together(pairs), strict=True))
     anytime = anytime_accuracy(problem_table(separate, ["score"], by)).sort("anytime", descending=True)
-    print("| training | seeds | anytime accuracy | over E1 | no budget | tokens without | ended at 48 | cut at 48 |")
-    print("|---|---|---|---|---|---|---|---|")
+    lines = [HEADING, "|---" * 8 + "|"]
     for found in anytime.iter_rows(named=True):
         model = found["model"]
         seeds = sorted(separate.filter(model=model)[TRAIN_SEED].drop_nulls().unique())
@@ -86,18 +91,59 @@ def print_table(rows: pl.DataFrame) -> None:
         cells.append("{:.0f} [{:.0f}, {:.0f}]".format(*mean_tokens(unlimited, "tokens")[:3]))
         hard = separate.filter(model=model, think_budget=48)
         cells += [_percent(mean_score(problem_table(hard, [name]), name)) for name in ("ended", "cut")]
-        print("| " + " | ".join(cells) + " |")
+        lines.append(re.sub(r"\|  (?=\|)", "| ", f"| {' | '.join(cells)} |"))
+    return lines
 
 
-def print_rank_stability(rows: pl.DataFrame) -> None:
-    """Kendall's tau between the orders of the trained models by anytime accuracy, of each pair of seeds."""
+def rank_stability(rows: pl.DataFrame) -> list[str]:
+    """Kendall's tau between the orders of the trained models by anytime accuracy, of each pair of seeds, a
+    line each."""
     separate = rows.filter(pl.col("model") != "base", strategy="separate")
     areas = _by_problem(separate).group_by("model", TRAIN_SEED).agg(pl.col("score").mean())
+    lines = []
     for a, b in combinations(sorted(areas[TRAIN_SEED].unique()), 2):
         both = areas.filter(pl.col(TRAIN_SEED) == a).join(areas.filter(pl.col(TRAIN_SEED) == b), on="model")
         pairs = combinations(both.select("score", "score_right").rows(), 2)
         signs = [np.sign((x - y) * (u - v)) for (x, u), (y, v) in pairs]
-        print(f"seeds {a} and {b}: tau {np.mean(signs):+.2f} over {both.height} methods")
+        lines.append(f"- Seeds {a} and {b}: tau {np.mean(signs):+.2f} over {both.height} trainings.")
+    return lines
+
+
+def page_with_results(text: str) -> str:
+    """The page with the table and the lines on rank stability replaced."""
+    rows = scores()
+    found = "\n".join([*table(rows), "", *rank_stability(rows)]).rstrip() + "\n"
+    text, number = re.subn(
+        rf"^{re.escape(HEADING)}\n(?:\|.*\n)+(?:\n(?:- Seeds .*\n)+)?", lambda _: found, text, flags=re.M
+    )
+    assert number == 1, f"{number} tables with the heading {HEADING}"
+    return text
+
+
+def draw(target: Path) -> None:
+    """Accuracy over mean tokens of each method, in a panel of its own beside base and E1."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    separate = scores().filter(strategy="separate")
+    means = separate.group_by("model", "think_budget").agg(pl.col("score", "tokens").mean()).sort("think_budget")
+    arms = sorted(set(means["model"]) - {"base", BASELINE})
+    across = 4
+    figure = Figure(figsize=(10, 2.3 * -(-len(arms) // across)), layout="constrained")
+    places = list(figure.subplots(-(-len(arms) // across), across, sharex=True, sharey=True, squeeze=False).flat)
+    for axes in places[len(arms) :]:
+        axes.set_visible(False)
+    for axes, arm in zip(places, arms, strict=False):
+        for model, style in (("base", "k:"), (BASELINE, "C0o-"), (arm, "C1s-")):
+            line = means.filter(model=model)
+            axes.plot(line["tokens"], 100 * line["score"], style, ms=3, lw=1.2, label={arm: "method"}.get(model, model))
+        axes.set_title(arm, fontsize=9)
+        axes.set_ylim(-3, 103)
+    figure.supxlabel("mean tokens sampled", fontsize=9)
+    figure.supylabel("accuracy (%)", fontsize=9)
+    figure.legend(*places[0].get_legend_handles_labels(), loc="outside upper right", ncols=3, fontsize=8)
+    figure.set_dpi(110)
+    FigureCanvasAgg(figure).print_png(target, metadata={"Software": None})
 
 
 def _areas(separate: pl.DataFrame) -> pl.DataFrame:
@@ -120,5 +166,9 @@ def _percent(estimate: tuple[float, ...], sign: str = "") -> str:
 if __name__ == "__main__":
     if "--keep" in sys.argv:
         keep()
-    print_table(scores())
-    print_rank_stability(scores())
+    if "--write" in sys.argv:
+        PAGE.write_text(page_with_results(PAGE.read_text()))
+        with tempfile.TemporaryDirectory() as directory:
+            drawn = Path(directory) / "methods.png"
+            draw(drawn)
+            stamp(drawn, SCORES, FIGURE)

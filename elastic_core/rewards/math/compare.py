@@ -32,6 +32,7 @@ an accepted 0.333333, and 0.333333 not for a third."""
 Leaf = Callable[[str, str, float | None], bool | None]
 """Compares an answer with an accepted one, both normal, within a tolerance; None when it does not know."""
 
+_COORDINATE = re.compile(r"[xyz] ?=")
 _Named = tuple[str | Any, ...] | None
 _Equal = Callable[[str, str], bool | None]
 
@@ -209,7 +210,11 @@ def _equal_groups(answer: Group, accepted: Group, equal: _Equal) -> bool | None:
         return _matched(answer.parts, accepted.parts, equal)
     if len(answer.parts) != len(accepted.parts) or (len(kinds) > 1 and kinds != {"", "()"}):
         return False
-    return _all(equal(a, b) for a, b in zip(answer.parts, accepted.parts, strict=True))
+    # The y=3,x=4 of a point is (4,3).
+    ordered = (
+        sorted(each.parts) if all(map(_COORDINATE.match, each.parts)) else each.parts for each in (answer, accepted)
+    )
+    return _all(equal(a, b) for a, b in zip(*ordered, strict=True))
 
 
 def _any(verdicts: Iterable[bool | None], decisive: bool = True) -> bool | None:
