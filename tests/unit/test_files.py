@@ -2,6 +2,7 @@
 
 import csv
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -45,6 +46,19 @@ def test_a_directory_is_replaced_as_a_whole_and_what_a_killed_process_left_goes(
         assert not list(temporary.iterdir())
         (temporary / "new").touch()
     assert [file.name for file in directory.iterdir()] == ["new"] and list(tmp_path.iterdir()) == [directory]
+
+
+def test_half_a_directory_never_has_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("model/old", "model/other"):
+        write_text(tmp_path / name, "")
+
+    def killed(directory: Path, **_: object) -> None:
+        assert not (directory == tmp_path / "model" and directory.exists())
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with replacing_directory(tmp_path / "model") as temporary:
+        (temporary / "new").touch()
+    assert [file.name for file in (tmp_path / "model").iterdir()] == ["new"]
 
 
 def test_everything_is_on_the_disk_before_it_has_its_name_and_the_name_after(
