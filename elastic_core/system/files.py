@@ -53,6 +53,8 @@ def replacing_directory(path: Path, *, durable: bool = False) -> Iterator[Path]:
     temporary.mkdir(parents=True)
     try:
         yield temporary
+        if durable:  # A disk that fails, or is full only now, shall leave the former one.
+            _flush_all(temporary)
         shutil.rmtree(former, ignore_errors=True)
         with suppress(FileNotFoundError):  # A deletion that is interrupted must not leave half of it under its name.
             path.rename(former)
@@ -84,10 +86,14 @@ def write_text(path: Path, text: str, *, durable: bool = False) -> None:
 
 def rename_durably(path: Path, target: Path) -> None:
     """Rename a file or a directory: the new name and all that is in it survive a power cut."""
-    for file in (path, *path.rglob("*")):
-        _flush(file)
+    _flush_all(path)
     path.replace(target)
     _flush(target.parent)
+
+
+def _flush_all(path: Path) -> None:
+    for file in (path, *path.rglob("*")):
+        _flush(file)
 
 
 def _flush(path: Path) -> None:
