@@ -11,6 +11,7 @@ audit` writes requests by the same table (`requesting`).
 
 from __future__ import annotations
 
+import itertools
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -95,12 +96,13 @@ def take_fields(body: dict[str, Any]) -> Requested:
         if not isinstance(arguments, dict) or not isinstance(kept, dict):
             raise Refused(f"chat_template_args is {arguments!r:.40}; expected an object, as {TEMPLATE}")
         body[TEMPLATE] = {**arguments, **kept}
-    wishes = _take(body)
+    num_keys = itertools.count(1)
+    wishes = _take(body, num_keys)
     updates = list(_updates(body))
     if len(updates) > _MOST_KEYS:
         raise Refused(f"the conversation changes the effort more than {_MOST_KEYS} times; expected fewer")
     for place, update in updates:
-        changed = _take(update, place)
+        changed = _take(update, num_keys, place)
         if any(name.endswith("effort") for name in changed):
             wishes = {name: wish for name, wish in wishes.items() if not wish.effort}
         wishes |= changed
@@ -125,8 +127,8 @@ def requesting(field: str, tokens: int) -> dict[str, Any]:
     return body
 
 
-def _take(body: dict[str, Any], place: str = "") -> dict[str, Wish]:
-    """Wishes of the fields of a body, or of a part of one at some `place`, by their names."""
+def _take(body: dict[str, Any], num_keys: Iterator[int], place: str = "") -> dict[str, Wish]:
+    """Wishes of the fields of a body, or of a part of one at some `place`, by their names; `num_keys` as `_unread`."""
     wishes = {}
     for path, kind in DIALECTS.items():
         value, name = (holder := _holder(body, path)).get(path[-1]), place + ".".join(path)
@@ -140,7 +142,7 @@ def _take(body: dict[str, Any], place: str = "") -> dict[str, Wish]:
                 raise Refused(f"{name} is {error}") from None
         if path[0] != TEMPLATE or kind == "cap" or wish is None or (kind, wish.switch) == ("switch", False):
             holder.pop(path[-1], None)
-    if unread := _unread(body):
+    if unread := _unread(body, num_keys):
         raise Refused(f'{place}{unread:.200} sets no budget here; give {OURS}, or "{EFFORT}"')
     for path in sorted(_HOLDERS, key=len, reverse=True):
         found, is_thoughts = (holder := _holder(body, path)).get(path[-1]), _sounds_like_budget(path[-1])
@@ -293,20 +295,18 @@ _MOST_KEYS, _LONGEST_KEY = 1000, 40
 _LONGEST_READ = 200  # Characters of a key that are read.
 
 
-def _unread(body: Mapping[str, Any]) -> str | None:
+def _unread(body: Mapping[str, Any], num_keys: Iterator[int]) -> str | None:
     """The first field that sounds like a budget and is not read, as a path of keys: of a server that is not in the
-    table, misspelt, or in another place. Refused on more than 1,000 keys, objects in lists included: nothing else is
-    answered meanwhile."""
+    table, misspelt, or in another place. `num_keys` counts the keys of the whole request, objects in lists included:
+    more than 1,000 are refused, as nothing else is answered meanwhile."""
     held: list[tuple[tuple[str, ...], Any]] = [((), body)]
-    number = 0
     for path, value in held:  # It grows.
         is_list = isinstance(value, list)
         for key, each in enumerate(value) if is_list else value.items():
             is_part = isinstance(each, (dict, list))
             if is_list and not is_part:
                 continue
-            number += 1
-            if number > _MOST_KEYS:
+            if next(num_keys) > _MOST_KEYS:
                 raise Refused(f"the request has more than {_MOST_KEYS} keys; expected fewer")
             if each is None or key in OPAQUE:
                 continue

@@ -20,6 +20,7 @@ from fastapi import HTTPException
 from prometheus_client import Counter
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse
 
 from elastic_core.engines import budgets
 from elastic_core.engines.budgets.parameters import FIXED
@@ -131,7 +132,11 @@ class Budgets:
         app: ASGIApp = self._respond
         if args := getattr(scope["app"].state, "args", None):  # Responses made here, or for a wrong key, lack them.
             allowed = args.allowed_origins, args.allowed_methods, args.allowed_headers, args.allow_credentials
-            app = CORSMiddleware(app, *allowed)
+            app = cors = CORSMiddleware(app, *allowed)
+            origin = dict(scope["headers"]).get(b"origin")
+            if origin is not None and not cors.is_allowed_origin(origin.decode("latin-1")):
+                # A page that had its name point here (DNS rebinding) is no other origin to the browser.
+                app = PlainTextResponse("pages of this origin may not ask; see --allowed-origins", 403)
         await app(scope, receive, send)
 
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -22,7 +22,7 @@ from elastic_core.strategies.base import Sampling
 
 DRAIN_SECONDS = 60  # For responses under way after SIGTERM, unless `--shutdown-timeout` is given.
 CLOSE_SECONDS = 5  # Then connections are closed; vLLM (0.29) would wait for them without end.
-_ADDABLE = {"middleware", "shutdown_timeout"}  # Set here, and a user may add to or replace them.
+_ADDABLE = {"allowed_origins", "middleware", "shutdown_timeout"}  # Set here, and a user may add to or replace them.
 _CHECKED = {"additional_config", "max_model_len", "api_key", "uds", "grpc", "headless"}
 """May be unset here, and would change the marks, context, key or entrance that were checked."""
 _INSTEAD = {

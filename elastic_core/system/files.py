@@ -10,7 +10,7 @@ import shutil
 import socket
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,15 +48,20 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
 @contextmanager
 def replacing_directory(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """`replacing` of an empty directory to fill, for one process at a time: leftovers of a killed one are removed."""
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary, former = (path.with_name(f".{path.name}.{name}") for name in ("tmp", "old"))
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
         yield temporary
-        shutil.rmtree(path, ignore_errors=True)
+        if durable:  # A disk that fails, or is full only now, shall leave the former one.
+            _flush_all(temporary)
+        shutil.rmtree(former, ignore_errors=True)
+        with suppress(FileNotFoundError):  # A deletion that is interrupted must not leave half of it under its name.
+            path.rename(former)
         (rename_durably if durable else Path.replace)(temporary, path)
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        for left in (temporary, former):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def read_toml(file: Path, expected: str = "TOML") -> dict[str, Any]:
@@ -81,10 +86,14 @@ def write_text(path: Path, text: str, *, durable: bool = False) -> None:
 
 def rename_durably(path: Path, target: Path) -> None:
     """Rename a file or a directory: the new name and all that is in it survive a power cut."""
-    for file in (path, *path.rglob("*")):
-        _flush(file)
+    _flush_all(path)
     path.replace(target)
     _flush(target.parent)
+
+
+def _flush_all(path: Path) -> None:
+    for file in (path, *path.rglob("*")):
+        _flush(file)
 
 
 def _flush(path: Path) -> None:

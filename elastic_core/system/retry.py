@@ -9,7 +9,6 @@ import errno
 import re
 import sys
 import threading
-import time
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
@@ -118,8 +117,10 @@ def retry_after(response: Any) -> float | None:
         return float(given)
     if given:
         try:
-            return max(0.0, parsedate_to_datetime(given).timestamp() - time.time())
-        except ValueError:
+            # The server's clock: by ours, when it is wrong, the wait would be nothing, or as long as it may be.
+            now = parsedate_to_datetime(response.headers["Date"])
+            return max(0.0, (parsedate_to_datetime(given) - now).total_seconds())
+        except (KeyError, ValueError, TypeError):
             return None
     reset = re.search(r";\s*r=0\s*;\s*t=(\d+)", response.headers.get("RateLimit", ""))
     return float(reset[1]) if reset and response.status_code == 429 else None

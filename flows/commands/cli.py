@@ -6,6 +6,7 @@ A command is imported when it is called, so that --help is fast.
 from __future__ import annotations
 
 import ast
+import errno
 import shlex
 import signal
 import sys
@@ -36,6 +37,7 @@ RENAMED = {
     "vllm-flags": "model vllm-flags",
 }
 """Old spellings, which work until version 0.2, and what they are called now."""
+_NO_ACCESS = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class Commands(click.Group):
@@ -175,6 +177,8 @@ def command() -> None:
             message = f"{full}: free some space; the same command then goes on"
         elif full := no_memory(error):
             message = f"{full}: free some memory, or take smaller batches; the same command then goes on"
+        elif isinstance(error, OSError) and error.filename and error.errno in _NO_ACCESS:
+            message = f"{error}: get access to it, or name another place; the same command then goes on"
         else:
             raise
     else:

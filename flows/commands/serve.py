@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -165,6 +166,9 @@ def command(
                 f"{context}: expected a smaller one, or a larger engine.max_model_len"
             )
     arguments = server.arguments(directory, name, parameters, _sampling(levels, sweep), markers, host, port)
+    if not os.environ.get(KEY_VARIABLE):  # A browser opens any page, and vLLM answers all of them.
+        pages = [f"http://{each}:{port}" for each in ("localhost", reachable(host))]
+        arguments += ["--allowed-origins", json.dumps(pages)]
     if goal:  # vLLM would start one for each replica, and each would assume all of the engine.
         arguments += ["--api-server-count", "1"]
     return Command(

@@ -116,6 +116,7 @@ def write_variables(file: Path, variables: Mapping[str, str]) -> None:
 def write_private(file: Path, text: str) -> None:
     """Mode 0600 from the first byte on."""
     with replacing(file) as temporary:
+        temporary.unlink(missing_ok=True)  # Of a killed process; in a container it had the same id.
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as stream:
             stream.write(text)

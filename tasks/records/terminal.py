@@ -67,7 +67,12 @@ def quiet(log: Path) -> Iterator[None]:
     finally:
         for name in _LOGGERS:
             logging.getLogger(name).removeHandler(teller)
-        _flush()
+        try:
+            _flush()
+        except OSError:  # The log's disk is full: what waits for it is dropped, so that the error gets to the terminal.
+            with Path(os.devnull).open("wb") as nowhere:
+                os.dup2(nowhere.fileno(), 1)
+            _flush()
         _output = _console = None
         for descriptor, stream in enumerate(kept, start=1):
             stream.flush()

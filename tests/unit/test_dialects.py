@@ -331,10 +331,11 @@ def test_a_request_is_read_in_bounds() -> None:
     [
         ({"x": [{}] * 200_000}, "1000 keys"),
         ({"messages": [{"type": "output_config"}] * 20_000}, "1000 times"),
+        ({"input": [{"type": "output_config", **{f"{i}k{j}": 1 for j in range(990)}} for i in range(99)]}, "1000 keys"),
         ({"a" * 10**6: {str(i): i for i in range(900)}}, None),
         (nested("thinking" + ".a" * 200, [1] * 200_000), None),
     ],
-    ids=["objects", "updates", "a long key", "depth"],
+    ids=["objects", "updates", "keys of updates", "a long key", "depth"],
 )
 def test_no_request_holds_up_the_others(body: dict[str, Any], refused: str | None) -> None:
     """The loop that reads a request answers all of them; a megabyte like these took a minute or two."""

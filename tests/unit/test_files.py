@@ -1,12 +1,15 @@
 """Files and directories: whole or not at all, one process at a time, and what others named."""
 
 import csv
+import errno
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import polars as pl
 import pytest
@@ -45,6 +48,30 @@ def test_a_directory_is_replaced_as_a_whole_and_what_a_killed_process_left_goes(
         assert not list(temporary.iterdir())
         (temporary / "new").touch()
     assert [file.name for file in directory.iterdir()] == ["new"] and list(tmp_path.iterdir()) == [directory]
+
+
+def test_half_a_directory_never_has_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("model/old", "model/other"):
+        write_text(tmp_path / name, "")
+
+    def killed(directory: Path, **_: object) -> None:
+        assert not (directory == tmp_path / "model" and directory.exists())
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with replacing_directory(tmp_path / "model") as temporary:
+        (temporary / "new").touch()
+    assert [file.name for file in (tmp_path / "model").iterdir()] == ["new"]
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_a_disk_that_fails_at_the_flush_leaves_the_former_directory(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_text(tmp_path / "model" / "old", "")
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(number, "failed")))
+    with pytest.raises(OSError, match="failed"), replacing_directory(tmp_path / "model", durable=True) as temporary:
+        (temporary / "new").touch()
+    assert [path.name for path in tmp_path.rglob("*")] == ["model", "old"]
 
 
 def test_everything_is_on_the_disk_before_it_has_its_name_and_the_name_after(

@@ -1,7 +1,9 @@
 """A full disk and full memory are sentences, in whatever process they were met."""
 
+import errno
 import sqlite3
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -21,6 +23,16 @@ def test_the_command_says_that_the_disk_is_full(
     monkeypatch.setattr(cli, "cli", lambda standalone_mode: Path("/nowhere").read_text())
     with pytest.raises(FileNotFoundError):  # Any other error stays what it is.
         cli.command()
+
+
+def test_the_command_says_what_it_may_not_write(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "cli", Mock(side_effect=OSError(errno.EROFS, "Read-only file system", "/runs")))
+    with pytest.raises(SystemExit, match="2"):
+        cli.command()
+    said = "error: [Errno 30] Read-only file system: '/runs': get access to it, or name another place; "
+    assert capsys.readouterr().err == said + "the same command then goes on\n"
 
 
 def test_a_database_that_met_it_is_found_behind_what_a_library_makes_of_it() -> None:

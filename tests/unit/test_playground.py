@@ -243,6 +243,7 @@ def test_large_requests_files_and_web_sockets_are_refused() -> None:
     assert sent == [] and len(read) == 8, "one that is longer than it said is cut off"
     (start, _), _ = guarded({"path": "/gradio_api/upload"})
     assert start["status"] == 403
+    assert guarded({"path": "*", "method": "OPTIONS"})[0][0]["status"] == 200, "no defect of ours"
     assert guarded({"type": "websocket"}) == ([{"type": "websocket.close"}], b"")
 
 

@@ -16,6 +16,7 @@ from elastic_core.budget import Budget
 from elastic_core.errors import UserError
 from elastic_core.serving.levels import read_levels
 from elastic_core.serving.requests import VARIABLE, ServeConfiguration
+from elastic_core.serving.server import conflict
 from flows import presets
 from flows.commands.serve import Command, command
 from tests.elastic_command import elastic_here
@@ -47,6 +48,15 @@ def test_vllm_serves_the_presets_engine_with_both_budgets() -> None:
     assert value(arguments, "--host") == "127.0.0.1"
     assert json.loads(value(arguments, "--override-generation-config")) == {"temperature": 0.7, "top_p": 0.9}
     assert arguments[-3:] == ["--", "--tool-call-parser", "hermes"]
+
+
+def test_without_a_key_only_its_own_pages_may_ask_unless_others_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = composed(port=8001).arguments
+    assert json.loads(value(arguments, "--allowed-origins")) == ["http://localhost:8001", "http://127.0.0.1:8001"]
+    ours = arguments[5 : arguments.index("--")]
+    assert conflict(ours, ["--allowed-origins", '["https://page.example"]']) is None
+    monkeypatch.setenv("VLLM_API_KEY", "secret")
+    assert "--allowed-origins" not in composed().arguments
 
 
 def test_a_directory_that_is_called_as_one_of_the_presets_models_is_the_one_served(tmp_path: Path) -> None:

@@ -159,6 +159,13 @@ def test_passwords_are_kept_between_starts_in_files_of_their_owner(
     assert names(services.plan(parameters, first.clients)) == ["prefect", "mlflow", "worker"]
 
 
+def test_what_a_killed_process_of_the_same_id_left_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / f".client.env.{os.getpid()}.tmp").touch(0o644)
+    write_variables(tmp_path / "client.env", {"NAME": "secret"})
+    (file,) = tmp_path.iterdir()
+    assert file.read_text() == "NAME=secret\n" and file.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_server_that_does_not_say_what_is_paused_gets_no_deployments(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,8 +105,13 @@ def test_an_error_has_the_shape_of_its_api_and_cors_headers(
     assert answer.status_code == status and answer.headers["Access-Control-Allow-Origin"] == PAGE
     assert document["error"]["type"] == kind and sentence in document["error"]["message"]
     assert document.keys() == ({"type", "error"} if path.startswith(MESSAGES) else {"error"})
-    foreign = asked(app, path, headers | {"Origin": "https://else.example"}, body)
-    assert "Access-Control-Allow-Origin" not in foreign.headers
+
+
+@pytest.mark.parametrize("method", ["POST", "OPTIONS"])
+def test_a_page_that_may_not_ask_gets_nothing_also_where_its_name_points_here(app: Any, method: str) -> None:
+    headers = {"Origin": "http://here", "Access-Control-Request-Method": "POST"}
+    foreign = asked(app, CHAT, headers | BEARER, WRONG, method)
+    assert foreign.status_code == 403 and "Access-Control-Allow-Origin" not in foreign.headers
 
 
 def test_a_browser_may_ask_for_leave_to_send_a_key(app: Any) -> None:

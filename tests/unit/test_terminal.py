@@ -50,6 +50,13 @@ def test_an_error_is_shown(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "afterwards"
 
 
+def test_a_full_disk_of_the_log_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    done = ran(Path("/dev/full"))
+    assert done.returncode == 1 and done.stderr.strip().endswith("OSError: [Errno 28] No space left on device")
+    assert done.stdout == "afterwards\n"
+
+
 def test_no_log_is_named_where_nothing_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with terminal.quiet(tmp_path / "log"):
         os.write(2, b"chatter")

@@ -3,6 +3,7 @@
 import errno
 import time
 import unittest.mock
+from types import SimpleNamespace
 
 import pytest
 import ray.exceptions
@@ -14,7 +15,7 @@ from ray.exceptions import ActorDiedError, RayActorError, RayTaskError
 
 from elastic_core.engines.base import EngineLost, RequestFailed
 from elastic_core.errors import UserError
-from elastic_core.system.retry import ProcessLost, is_transient, wait_until
+from elastic_core.system.retry import ProcessLost, is_transient, retry_after, wait_until
 from tasks.records.stage_directory import worth_retrying
 
 
@@ -75,6 +76,12 @@ def test_what_would_fail_again_is_not_tried_again(error: Exception) -> None:
 def test_what_was_lost_is_tried_again(error: Exception) -> None:
     assert is_transient(error)
     assert worth_retrying(None, None, Failed(data=error))
+
+
+@pytest.mark.parametrize(("date", "seconds"), [("Sun, 01 Nov 2026 12:00:00 GMT", 7), ("no date", None), (None, None)])
+def test_a_date_to_wait_for_is_read_by_the_servers_clock(date: str | None, seconds: float | None) -> None:
+    headers = {"Retry-After": "Sun, 01 Nov 2026 12:00:07 GMT", **({"Date": date} if date else {})}
+    assert retry_after(SimpleNamespace(headers=headers, status_code=429)) == seconds
 
 
 # `wait_until`: one way to wait for what can only be looked at.

@@ -284,7 +284,7 @@ class Guard:
         await self._app(scope, limited, with_headers)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        _, first, path = (*scope["path"].split("/", 2), "")[:3]
+        _, first, path = (*scope["path"].split("/", 2), "", "")[:3]  # "OPTIONS *" has no slash.
         if self._token is None:
             path = f"{first}/{path}"
         elif not secrets.compare_digest(first.encode(), self._token.encode()):
