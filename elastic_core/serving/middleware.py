@@ -33,6 +33,7 @@ from elastic_core.serving.levels import levels_beside
 from elastic_core.serving.replies import Reply
 from elastic_core.serving.requests import VARIABLE, Kind, Plan, Refused, ServeConfiguration, parse, plan
 from elastic_core.strategies.variants import Closing
+from elastic_core.system.network import LOCAL_PAGE, LOCAL_PAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -132,7 +133,7 @@ class Budgets:
         app: ASGIApp = self._respond
         if args := getattr(scope["app"].state, "args", None):  # Responses made here, or for a wrong key, lack them.
             allowed = args.allowed_origins, args.allowed_methods, args.allowed_headers, args.allow_credentials
-            app = cors = CORSMiddleware(app, *allowed)
+            app = cors = CORSMiddleware(app, *allowed, LOCAL_PAGE if LOCAL_PAGES in args.allowed_origins else None)
             origin = dict(scope["headers"]).get(b"origin")
             if origin is not None and not cors.is_allowed_origin(origin.decode("latin-1")):
                 # A page that had its name point here (DNS rebinding) is no other origin to the browser.

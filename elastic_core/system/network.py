@@ -20,6 +20,10 @@ HOST = "127.0.0.1"
 """Where processes of one machine listen for each other, out of reach of others."""
 ON_LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 """Environment: by themselves gloo and NCCL listen on the interface that other machines reach this one by."""
+LOCAL_PAGES = "http://localhost"
+"""Of the origins that a server answers: every page that this machine serves, on any port, and programs that show pages
+of their own (app://, tauri://, chrome-extension://). A page from elsewhere has http, https or null."""
+LOCAL_PAGE = r"https?://((.+\.)?localhost|127\.0\.0\.1|\[::1\])(:\d+)?|(?!https?:)[a-z][a-z0-9+.-]*://.+"
 _RANGE = range(20_000, 32_768)
 """Below Linux's ephemeral ports, which any connection may take before the service listens, and above Ray's workers'."""
 

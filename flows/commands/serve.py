@@ -23,7 +23,7 @@ from elastic_core.serving.load import FEWEST, Goal
 from elastic_core.serving.requests import ServeConfiguration, Unmeasured
 from elastic_core.strategies.base import Sampling
 from elastic_core.system.accelerators import installed_gpus
-from elastic_core.system.network import is_loopback, reachable, require_free_port
+from elastic_core.system.network import LOCAL_PAGES, is_loopback, reachable, require_free_port
 from elastic_core.system.processes import PYTHON, end_with_parent
 from flows.commands.doctor.machine import installed_build, installed_versions, require
 from flows.commands.doctor.resources import GpuDemand, check_gpus, cuda_version
@@ -167,8 +167,7 @@ def command(
             )
     arguments = server.arguments(directory, name, parameters, _sampling(levels, sweep), markers, host, port)
     if not os.environ.get(KEY_VARIABLE):  # A browser opens any page, and vLLM answers all of them.
-        pages = [f"http://{each}:{port}" for each in ("localhost", reachable(host))]
-        arguments += ["--allowed-origins", json.dumps(pages)]
+        arguments += ["--allowed-origins", json.dumps([LOCAL_PAGES])]
     if goal:  # vLLM would start one for each replica, and each would assume all of the engine.
         arguments += ["--api-server-count", "1"]
     return Command(

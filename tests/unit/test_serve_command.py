@@ -50,9 +50,11 @@ def test_vllm_serves_the_presets_engine_with_both_budgets() -> None:
     assert arguments[-3:] == ["--", "--tool-call-parser", "hermes"]
 
 
-def test_without_a_key_only_its_own_pages_may_ask_unless_others_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_key_only_pages_of_this_machine_may_ask_unless_others_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     arguments = composed(port=8001).arguments
-    assert json.loads(value(arguments, "--allowed-origins")) == ["http://localhost:8001", "http://127.0.0.1:8001"]
+    assert json.loads(value(arguments, "--allowed-origins")) == ["http://localhost"]
     ours = arguments[5 : arguments.index("--")]
     assert conflict(ours, ["--allowed-origins", '["https://page.example"]']) is None
     monkeypatch.setenv("VLLM_API_KEY", "secret")

@@ -18,6 +18,7 @@ from elastic_core.errors import UserError
 from elastic_core.serving import middleware
 from elastic_core.serving.admission import Admission
 from elastic_core.serving.requests import VARIABLE, ServeConfiguration
+from elastic_core.system.network import LOCAL_PAGES
 from tests.served import BASE
 from tests.unit.test_serving_law import MARKERS
 from tests.unit.test_serving_requests import DEFAULT, Engine
@@ -112,6 +113,30 @@ def test_a_page_that_may_not_ask_gets_nothing_also_where_its_name_points_here(ap
     headers = {"Origin": "http://here", "Access-Control-Request-Method": "POST"}
     foreign = asked(app, CHAT, headers | BEARER, WRONG, method)
     assert foreign.status_code == 403 and "Access-Control-Allow-Origin" not in foreign.headers
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("http://localhost:3000", 400),
+        ("https://tauri.localhost", 400),
+        ("http://[::1]:3000", 400),
+        ("app://obsidian.md", 400),
+        ("chrome-extension://abc", 400),
+        ("null", 403),
+        ("http://localhost.example", 403),
+        ("http://localhost:3000.example", 403),
+        ("https://127.0.0.1.example", 403),
+        ("http://evil.example:8000", 403),
+    ],
+)
+def test_pages_of_this_machine_and_of_its_programs_may_ask_where_they_are_allowed(
+    app: Any, monkeypatch: pytest.MonkeyPatch, origin: str, status: int
+) -> None:
+    monkeypatch.setattr(app.state.args, "allowed_origins", [LOCAL_PAGES])
+    answer = asked(app, CHAT, {"Origin": origin} | BEARER, WRONG)
+    assert answer.status_code == status
+    assert answer.headers.get("Access-Control-Allow-Origin") == (origin if status == 400 else None)
 
 
 def test_a_browser_may_ask_for_leave_to_send_a_key(app: Any) -> None:
