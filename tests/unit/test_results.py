@@ -8,6 +8,7 @@ import pytest
 from tests import results
 from tests.bench import load_page
 from tests.documents import DOCUMENTS
+from tests.experiments import methods
 from tests.pictures import digest, stamp_of
 
 MEASURED_ONCE = {
@@ -55,6 +56,11 @@ def test_the_pictures_shown_are_of_the_shipped_numbers(run: results.Embedded, tm
 def test_the_page_of_loads_and_its_picture_are_of_its_file_of_data() -> None:
     assert load_page.PAGE.read_text() == load_page.page_with_tables(load_page.PAGE.read_text())
     assert stamp_of(load_page.FIGURE) == digest(load_page.DATA), "run python -m tests.bench.load_page --write"
+
+
+def test_the_page_of_methods_and_its_picture_are_of_the_kept_scores() -> None:
+    assert methods.PAGE.read_text() == methods.page_with_results(methods.PAGE.read_text())
+    assert stamp_of(methods.FIGURE) == digest(methods.SCORES), "run python -m tests.experiments.methods --write"
 
 
 def test_every_picture_that_a_document_shows_has_the_hash_of_its_numbers() -> None:
