@@ -75,7 +75,7 @@ def table(rows: pl.DataFrame) -> list[str]:
     figures."""
     by = ["model", "benchmark", "strategy", "think_budget", "solution_budget"]
     separate, free = rows.filter(strategy="separate"), rows.filter(strategy="unconstrained")
-    arms = [model for model in rows["model"].unique() if model not in ("base", BASELINE)]
+    arms = [model for model in rows["model"].unique().sort() if model not in ("base", BASELINE)]
     pairs = [(_areas(separate.filter(model=arm)), _areas(separate.filter(model=BASELINE))) for arm in arms]
     over = dict(zip(arms, differences_together(pairs), strict=True))
     anytime = anytime_accuracy(problem_table(separate, ["score"], by)).sort("anytime", descending=True)
