@@ -167,11 +167,11 @@ def test_an_effort_that_the_template_does_not_read_is_refused() -> None:
     reads = build_tokenizer()
     reads.chat_template = EFFORT_TEMPLATE
     found = resolve_markers(reads, own=("mine", thought))
-    assert found.told("low") == {"reasoning_effort": "low"} and found.told(None) == {}
+    assert found.template_settings("low") == {"reasoning_effort": "low"} and found.template_settings(None) == {}
     with pytest.raises(ValueError, match='marks of mine: no effort "lo"; expected one of low, high'):
-        found.told("lo")
+        found.template_settings("lo")
     with pytest.raises(ValueError, match='no effort "low"; its chat template reads none'):
-        resolve_markers(build_tokenizer(), own=("mine", thought)).told("low")
+        resolve_markers(build_tokenizer(), own=("mine", thought)).template_settings("low")
 
 
 def test_rows_of_a_soft_closing_keep_their_window() -> None:
