@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,12 +33,17 @@ def first_fault(error: ValidationError, *above: str) -> str:
     """The first fault that pydantic found, in words: its key below the keys `above`, what is wrong, and the value."""
     fault = error.errors()[0]
     key = ".".join([*above, *(str(part) for part in fault["loc"] if part != "[key]")])
+    return f"{key}: {worded(fault)}".removeprefix(": ")
+
+
+def worded(fault: Mapping[str, Any]) -> str:
+    """One of pydantic's faults without its key: what is wrong, and the value."""
     message = fault["msg"].removeprefix("Value error, ")
     message = {"missing": "missing", "extra_forbidden": "unknown key"}.get(fault["type"], message)
     # A fault between several keys of a section is in the message; the section would drown it.
     shown = fault["type"] not in ("missing", "extra_forbidden", "json_invalid") and not isinstance(fault["input"], dict)
     found = f", found {fault['input']!r:.80}" if shown else ""
-    return f"{key}: {message[0].lower()}{message[1:]}{found}".removeprefix(": ")
+    return f"{message[0].lower()}{message[1:]}{found}"
 
 
 def first_line(error: BaseException) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from PIL import Image
@@ -22,6 +24,14 @@ def stamp(drawn: Path, data: Path, shown: Path) -> None:
     text.add_text(KEY, digest(data))
     with Image.open(drawn) as picture:
         picture.save(shown, pnginfo=text, optimize=True)
+
+
+def redraw(draw: Callable[[Path], None], data: Path, shown: Path) -> None:
+    """Draw a picture of the data anew, and save it as the shown one."""
+    with tempfile.TemporaryDirectory() as directory:
+        drawn = Path(directory) / shown.name
+        draw(drawn)
+        stamp(drawn, data, shown)
 
 
 def stamp_of(shown: Path) -> str | None:

@@ -58,7 +58,9 @@ def replacing_directory(path: Path, *, durable: bool = False) -> Iterator[Path]:
         shutil.rmtree(former, ignore_errors=True)
         with suppress(FileNotFoundError):  # A deletion that is interrupted must not leave half of it under its name.
             path.rename(former)
-        (rename_durably if durable else Path.replace)(temporary, path)
+        temporary.replace(path)
+        if durable:
+            _flush(path.parent)
     finally:
         for left in (temporary, former):
             shutil.rmtree(left, ignore_errors=True)

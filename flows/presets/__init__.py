@@ -16,7 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from elastic_core.errors import UserError, first_fault, nearest
+from elastic_core.errors import UserError, nearest, worded
 from elastic_core.system.files import read_toml, write_text
 from elastic_core.system.nested import leaves
 from flows.runtime.environment import runs_directory
@@ -268,7 +268,7 @@ def _explain(
         return f"{where}: unknown key{hint}; valid here: {', '.join(valid)}"
     if problem["type"] == "missing":
         return f"{where}: missing; every preset must give it"
-    return f"{where}: {first_fault(error).removeprefix(f'{key}: ')}"
+    return f"{where}: {worded(problem)}"
 
 
 def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:

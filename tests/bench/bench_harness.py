@@ -44,11 +44,11 @@ def ours(runs: Path) -> tuple[dict[str, float], pl.DataFrame]:
         "sweep.samples": SAMPLES,
         "engine.max_model_len": 512,
     }
-    told = flow_metrics(runs, changes)
+    reported = flow_metrics(runs, changes)
     figures = {
-        "command_to_table_seconds": told["command_seconds"],
-        "engine_up_seconds": told["seconds"],
-        "tokens": told["tokens_generated"],
+        "command_to_table_seconds": reported["command_seconds"],
+        "engine_up_seconds": reported["seconds"],
+        "tokens": reported["tokens_generated"],
     }
     table = SweepTable(newest(runs / "embedded", "sweep/*") / TABLE)
     return figures, summarize(report_rows(pl.scan_parquet(table.shards())).collect()).sort(*BUDGET)

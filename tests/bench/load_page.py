@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import polars as pl
 from elastic_core.serving.levels import EFFORTS
 from elastic_core.serving.simulation import Replay
 from tests.bench.bench_load import ELASTIC, LARGE_REPLICAS, LOADS, REFUSING, large
-from tests.pictures import stamp
+from tests.pictures import redraw
 
 ROOT = Path(__file__).parents[2]
 PAGE, FIGURE, DATA = (ROOT / "docs" / f"load.{suffix}" for suffix in ("md", "png", "csv"))
@@ -149,10 +148,7 @@ def main() -> None:
         simulate_again()
     if arguments.write:
         PAGE.write_text(page_with_tables(PAGE.read_text()))
-        with tempfile.TemporaryDirectory() as directory:
-            drawn = Path(directory) / "load.png"
-            draw(drawn)
-            stamp(drawn, DATA, FIGURE)
+        redraw(draw, DATA, FIGURE)
 
 
 if __name__ == "__main__":

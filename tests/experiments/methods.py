@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 import sys
-import tempfile
 from itertools import combinations
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from elastic_core.sweep.table import SweepTable
 from elastic_core.system.files import replacing
 from flows.runtime.environment import runs_directory
 from tasks.records.stage_directory import TABLE
-from tests.pictures import stamp
+from tests.pictures import redraw
 
 SCORES = Path(__file__).with_suffix("") / "scores.parquet"
 PAGE, FIGURE = (Path(__file__).parents[2] / "docs" / f"methods.{suffix}" for suffix in ("md", "png"))
@@ -168,7 +167,4 @@ if __name__ == "__main__":
         keep()
     if "--write" in sys.argv:
         PAGE.write_text(page_with_results(PAGE.read_text()))
-        with tempfile.TemporaryDirectory() as directory:
-            drawn = Path(directory) / "methods.png"
-            draw(drawn)
-            stamp(drawn, SCORES, FIGURE)
+        redraw(draw, SCORES, FIGURE)

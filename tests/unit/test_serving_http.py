@@ -106,6 +106,8 @@ def test_an_error_has_the_shape_of_its_api_and_cors_headers(
     assert answer.status_code == status and answer.headers["Access-Control-Allow-Origin"] == PAGE
     assert document["error"]["type"] == kind and sentence in document["error"]["message"]
     assert document.keys() == ({"type", "error"} if path.startswith(MESSAGES) else {"error"})
+    foreign = asked(app, path, headers | {"Origin": "https://else.example"}, body)
+    assert "Access-Control-Allow-Origin" not in foreign.headers
 
 
 @pytest.mark.parametrize("method", ["POST", "OPTIONS"])
