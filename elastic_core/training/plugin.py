@@ -9,7 +9,9 @@ on; `require_plugin` in requirements.py makes that an error.
 import os
 import sys
 from functools import wraps
+from importlib import import_module
 from importlib.metadata import version
+from threading import Thread
 from types import ModuleType
 from typing import Any
 
@@ -76,6 +78,20 @@ def _leave_tied_weights_to_one_name(utils: Any) -> None:
     utils.vLLMColocateWorkerExtension._update_weights = without_second_names
 
 
+def _import_server_early(workers: Any) -> None:
+    """Before a worker sends weights it asks Ray for the server, whose class imports vLLM for seconds: have it do so
+    while the server starts, which is idle time of the worker."""
+    build = workers.ActorRolloutRefWorker.init_model
+
+    @wraps(build)
+    def init_model(self: Any, *args: Any, **how: Any) -> None:
+        build(self, *args, **how)
+        module = "verl.workers.rollout.vllm_rollout.vllm_async_server"
+        Thread(target=import_module, args=(module,), daemon=True).start()
+
+    workers.ActorRolloutRefWorker.init_model = init_model
+
+
 def _record_configuration_as_artifact() -> None:
     """verl 0.9.1 logs its thousand settings as parameters of the MLflow run, which never change there: a training that
     goes on with more machines could not attach to its run any more, and the few that matter are lost among them."""
@@ -117,6 +133,7 @@ from elastic_core.training import micro_batches  # noqa: E402
 
 micro_batches.install()
 register_post_import_hook(_register_server, "verl.workers.rollout.replica")
+register_post_import_hook(_import_server_early, "verl.workers.engine_workers")
 register_post_import_hook(private_stores.hide_weights, "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer")
 register_post_import_hook(_leave_output_layer_to_the_root, "verl.utils.fsdp_utils")
 register_post_import_hook(_leave_tied_weights_to_one_name, "verl.workers.rollout.vllm_rollout.utils")

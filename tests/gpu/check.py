@@ -52,7 +52,7 @@ BUCKET_MEGABYTES = 160
 """Of the weights that are sent to the sampler at once: a GPU's twin has 148 in its embedding alone."""
 _SECONDS = {
     "cuda": {"engine": 130, "train": 230, "pipeline": 200, "verl": 150, "gradient": 70, "serve": 200, "engine-mp": 130},
-    "cpu": {"engine": 106, "train": 156, "pipeline": 338, "verl": 166, "gradient": 17, "serve": 108},
+    "cpu": {"engine": 42, "train": 140, "pipeline": 185, "verl": 115, "gradient": 20, "serve": 60},
 }
 """What the long steps take, as seen on one H200 and on two cores; on the GPU those of `verl` are an estimate."""
 CPU_VOCABULARY = 8192
@@ -312,8 +312,8 @@ def preset_values(ranks: int, device: str, twin: tuple[Path, Inputs] | None) -> 
         values["train"]["verl"] = {bucket: BUCKET_MEGABYTES}
         return values
     values = rehearsal_values(settings, {settings.base: model}, inputs)
-    # A rehearsal's sweep would have an engine more, of the pair of both models.
-    values["sweep"]["models"] = settings.sweep.models
+    # An engine for each further model, and for the pair of both, would show nothing more.
+    values["sweep"]["models"] = ["trained"]
     kept = {name: given_values(settings)["train"][name] for name in ("steps", "save_every", "validate_every")}
     values["train"] |= {**kept, "gpus_per_node": 1, "rollout_workers": 1}
     values["engine"] |= {"data_parallel_size": 1}

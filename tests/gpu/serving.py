@@ -14,6 +14,7 @@ import json
 import multiprocessing
 import statistics
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -96,9 +97,13 @@ def main() -> int:
     processes, rounds = (4, options.rounds) if gpu else (1, 1)
     seen: dict[str, list[dict[str, float]]] = {}
     with ExitStack() as stack:
-        for label, arguments, port in (("ours", ours, ports[0]), ("plain", plain, ports[1])):
-            log = options.out.with_name(f"{label}.log")
-            stack.enter_context(running(arguments, port, log, environment=started.environment))
+        servers = (
+            running(arguments, port, options.out.with_name(f"{label}.log"), environment=started.environment)
+            for label, arguments, port in (("ours", ours, ports[0]), ("plain", plain, ports[1]))
+        )
+        # One after the other where they measure the same GPU's free memory.
+        with ThreadPoolExecutor(1 if gpu else 2) as starting:
+            list(starting.map(stack.enter_context, servers))
         pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(processes))
         urls = {"ours": f"http://127.0.0.1:{ports[0]}", "plain": f"http://127.0.0.1:{ports[1]}"}
         for clients in CLIENTS[options.device]:
