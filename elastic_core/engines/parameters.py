@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import operator
 import os
 from collections.abc import Iterator
@@ -113,7 +112,7 @@ class EngineParameters(BaseModel):
         """vLLM's engine arguments for a checkpoint, by their names in Python."""
         cache_gib = self.kv_cache_gib or (DEFAULT_CPU_CACHE_GIB if self.device == "cpu" else None)
         arguments: dict[str, Any] = {
-            "dtype": "bfloat16" if self.device == "cpu" and _is_gpt_oss(model) else self.dtype,
+            "dtype": self.dtype,
             "max_num_seqs": self.max_num_seqs,
             "tensor_parallel_size": self.tensor_parallel_size,
             "enforce_eager": self.enforce_eager,
@@ -200,9 +199,3 @@ class AliasFinder(DistributionFinder):
     ) -> Iterator[Distribution]:
         if context.name == "vllm":
             yield VllmAlias()
-
-
-def _is_gpt_oss(model: str) -> bool:
-    """Its attention sinks are bfloat16 whatever the weights are; vLLM's kernel for a CPU takes one format (0.29)."""
-    file = Path(model) / "config.json"
-    return file.is_file() and json.loads(file.read_text()).get("model_type") == "gpt_oss"

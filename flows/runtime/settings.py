@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -345,6 +346,15 @@ class MlflowSettings(Section):
 
     tracking_uri: str | None = None
     """MLflow server or database; none takes MLFLOW_TRACKING_URI, and without it SQLite below the runs directory."""
+
+    @model_validator(mode="after")  # Of the section, as the message about a field would repeat it.
+    def _holds_no_password(self) -> MlflowSettings:
+        if urlsplit(self.tracking_uri or "").password:
+            raise ValueError(
+                "tracking_uri must hold no password, as settings are written into every result; give a server's in "
+                "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, a database's in MLFLOW_TRACKING_URI"
+            )
+        return self
 
 
 class Settings(Section):

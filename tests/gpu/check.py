@@ -52,7 +52,7 @@ BUCKET_MEGABYTES = 160
 """Of the weights that are sent to the sampler at once: a GPU's twin has 148 in its embedding alone."""
 _SECONDS = {
     "cuda": {"engine": 130, "train": 230, "pipeline": 200, "verl": 150, "gradient": 70, "serve": 200, "engine-mp": 130},
-    "cpu": {"engine": 42, "train": 140, "pipeline": 185, "verl": 115, "gradient": 20, "serve": 60},
+    "cpu": {"engine": 35, "train": 120, "pipeline": 175, "verl": 120, "gradient": 18, "serve": 65},
 }
 """What the long steps take, as seen on one H200 and on two cores; on the GPU those of `verl` are an estimate."""
 CPU_VOCABULARY = 8192

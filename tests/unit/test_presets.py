@@ -67,6 +67,13 @@ def test_values_are_read_as_toml_and_else_as_text(text: str, expected: tuple[str
         presets.resolve("smoke", dict([presets.parse_override("sweep.samples=" + "[" * 20_000)]))
 
 
+@pytest.mark.parametrize("place", ["https://ann:hunter2@mlflow.example", "postgresql://ann:hunter2@host/db"])
+def test_a_password_is_refused_where_settings_are_written_down(place: str) -> None:
+    with pytest.raises(UserError, match=r"tracking_uri must hold no password.*MLFLOW_TRACKING_PASSWORD") as refused:
+        presets.resolve("smoke", {"mlflow.tracking_uri": place})
+    assert "hunter2" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
