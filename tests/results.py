@@ -218,27 +218,29 @@ def fill(text: str) -> str:
     return "\n".join(done)
 
 
-def many_budgets() -> dict[str, str]:
-    """What docs/credit.md tells of its first stage."""
+def over_e1(level: str = "") -> tuple[str, dict[int, str]]:
+    """Differences of docs/credit.md's first stage, over both levels or at one: in anytime accuracy, and at each t."""
     rows = credit.rows_of([credit.BASELINE, credit.PRIMARY])
+    seeds = seeds_as_one(rows.filter(pl.col("problem").str.starts_with(level)))
     place = ["model", "benchmark", "strategy", "think_budget", "solution_budget"]
-    (over,) = anytime_differences(
-        problem_table(seeds_as_one(rows), ["score"], place), [(credit.BASELINE, credit.PRIMARY)]
-    ).to_dicts()
-    easy = seeds_as_one(rows).filter(pl.col("problem").str.starts_with(EASY), think_budget=STAR)
-    star = paired_difference(*(easy.filter(model=name) for name in (credit.PRIMARY, credit.BASELINE)))
-    return {"over": between(over["difference"], over["low"], over["high"], "+.1f"), "star": signed(star)}
+    pair = credit.BASELINE, credit.PRIMARY
+    (over,) = anytime_differences(problem_table(seeds, ["score"], place), [pair]).to_dicts()
+    at = {
+        t: signed(paired_difference(*(cells.filter(model=name) for name in pair[::-1])))
+        for (t,), cells in seeds.group_by("think_budget")
+    }
+    return between(over["difference"], over["low"], over["high"], "+.1f"), dict(sorted(at.items()))
 
 
 def texts(run: Embedded) -> dict[Path, str]:
     """The page, and the part of README, by their files."""
-    levels, many = {"hard": HARD, "easy": EASY}, many_budgets()
+    levels = {"hard": HARD, "easy": EASY}
     at, together = run.accuracy, run.together()
     tight = [t for t in BUDGETS if t <= 96]
     found = words() | {
         "brief": "> " + textwrap.fill(f"**{' '.join(run.brief)}**", WIDTH - 2, **AS_ONE).replace("\n", "\n> "),
-        "many": many["over"],
-        "many_star": many["star"],
+        "many": over_e1()[0],
+        "many_star": over_e1(EASY)[1][STAR],
     }
     for level, benchmark in levels.items():
         found |= {

@@ -111,6 +111,15 @@ def test_the_page_of_templates_tells_the_same_run(run: results.Embedded) -> None
     assert f"({run.accuracy(results.HARD, 'trained', results.TEMPLATES, 128).split()[0]} %)" in page
 
 
+def test_the_page_of_credit_tells_what_its_scores_give() -> None:
+    page = (results.ROOT / "docs" / "credit.md").read_text()
+    assert f"**{results.over_e1()[0].replace(' ', ' points ', 1)}**" in page
+    for name, level in (("easy", results.EASY), ("hard", results.HARD)):
+        over, at = results.over_e1(level)
+        assert re.search(rf"(?m)^\| {name} \| (?:[^|]*\|){{2}} {re.escape(over)} \|$", page)
+        assert f"| {name} | {' | '.join(at.values())} |" in page
+
+
 def test_the_page_of_the_control_tells_the_same_run(run: results.Embedded) -> None:
     page = (results.ROOT / "docs" / "training.md").read_text()
     free = {level: run.gain(level, strategy=results.FREE) for level in (results.EASY, results.HARD)}
