@@ -77,7 +77,8 @@ def of_one_training(models: Iterable[str], lone: Collection[str]) -> str:
 
 
 def plain(strategy: str) -> str:
-    return strategy.replace("_", " ")
+    """A strategy's name in a text; one by import path as it is."""
+    return strategy if ":" in strategy else strategy.replace("_", " ")
 
 
 def limit(tokens: int | None) -> str:

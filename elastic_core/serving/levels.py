@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import datetime
+import shlex
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -213,14 +214,14 @@ def levels_beside(model: Path) -> Levels | None:
     if found.weights != weights:
         raise UserError(
             f"{path}: its levels are of other weights ({found.weights}, {found.model}) than those beside it "
-            f"({weights}); delete it, or measure again: {_COMMAND} --output {path}"
+            f"({weights}); delete it, or measure again: {_COMMAND} --output {shlex.quote(str(path))}"
         )
     return found
 
 
 def no_levels(name: str, model: Path) -> str:
     """The error for a model without levels, with the command that makes them."""
-    return f"no level of {name} was measured; to have them: {_COMMAND} --output {model / LEVELS}"
+    return f"no level of {name} was measured; to have them: {_COMMAND} --output {shlex.quote(str(model / LEVELS))}"
 
 
 _COMMAND = "elastic plan budgets --from runs/PRESET/sweep/KEY/table"

@@ -76,15 +76,20 @@ def use_private_directory(*, new_if_taken: bool = False) -> None:
 
 def _short(directory: Path) -> Path:
     """Return a path of at most `_LONGEST` characters to a directory: a link in /tmp if it is longer, as under Slurm."""
-    if len(str(directory)) <= _LONGEST:
-        return directory
-    with suppress(UserError, OSError):  # Without /tmp, only sockets with long names will fail.
+    # Without /tmp, only sockets with long names will fail.
+    return directory if len(str(directory)) <= _LONGEST else short_link(directory) or directory
+
+
+def short_link(directory: Path) -> Path | None:
+    """A link to a directory, in /tmp and without a space in its path, that other users cannot change; None without
+    /tmp."""
+    with suppress(UserError, OSError):
         link = _own_directory(Path("/tmp")) / hashlib.sha256(bytes(directory)).hexdigest()[:5]
         with suppress(FileExistsError):
             link.symlink_to(directory)
         if link.readlink() == directory:
             return link
-    return directory
+    return None
 
 
 def _is_private(directory: Path) -> bool:

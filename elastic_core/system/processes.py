@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
+
+from elastic_core.system.private_stores import short_link
 
 if TYPE_CHECKING:
     import psutil
 
-PYTHON = (sys.executable, "-P")
+
+def _python() -> str:
+    """This Python, by a link where its path has a space: Ray starts its workers in a shell that takes such a path for
+    two, and LD_PRELOAD, in which vLLM names a library of torch, has the same limit."""
+    python, environment = Path(sys.executable), Path(sys.prefix)
+    if re.search(r"\s", str(python)) and python.is_relative_to(environment) and (link := short_link(environment)):
+        return str(link / python.relative_to(environment))
+    return sys.executable
+
+
+PYTHON = (_python(), "-P")
 """Python of a child, which imports nothing of ours or of others from the directory that it starts in."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36

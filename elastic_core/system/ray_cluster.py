@@ -125,7 +125,7 @@ def local_cluster(
         "VLLM_HOST_IP": HOST,
         **{name: value for name, value in os.environ.items() if name not in outside},
         # Jobs say `python`; it has to be this one.
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        "PATH": f"{Path(PYTHON[0]).parent}{os.pathsep}{os.environ.get('PATH', '')}",
         "RAY_USAGE_STATS_ENABLED": "0",
     }
     cluster = RayCluster(f"http://{HOST}:{ports['dashboard-port']}", gcs, token)

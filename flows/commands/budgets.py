@@ -99,7 +99,7 @@ def budgets(
 def remarks(levels: Levels, choice: Choice) -> list[str]:
     """Sentences: the budgets and rules considered, the reason for `high`, and the differences that are not certain."""
     high, margin = levels.levels["high"], f"{100 * levels.margin:g} points"
-    rules = f", and {choice.num_rules} stop rules" if choice.num_rules else ""
+    rules = f", and {choice.num_rules} stop rule{'s' * (choice.num_rules > 1)}" if choice.num_rules else ""
     found = [
         f"{levels.model} on {', '.join(levels.benchmarks)}: {high.num_problems} problems × {high.num_samples} samples "
         f"under {choice.num_budgets} budgets of {levels.strategy}, {choice.num_frontier} of them on the frontier of "

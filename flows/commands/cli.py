@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import errno
+import os
 import shlex
 import signal
 import sys
@@ -23,7 +24,7 @@ import click
 from elastic_core.errors import UserError, no_memory, no_space, printable
 from elastic_core.system.network import bypass_proxies
 from elastic_core.system.private_stores import use_private_directory
-from elastic_core.system.processes import attended
+from elastic_core.system.processes import PYTHON, attended
 
 _ATTENDED = ("run", "evaluate", "rehearse", "report", "up")
 """Commands that start servers, clusters and processes, which Ctrl-C is to end in seconds."""
@@ -149,6 +150,8 @@ def cli() -> None:
 
 
 def main() -> None:
+    if PYTHON[0] != sys.executable:
+        os.execv(PYTHON[0], [*PYTHON, "-m", "flows.commands", *sys.argv[1:]])
     starts = sys.argv[1:2] and sys.argv[1] in _ATTENDED
     with attended(shlex.join(["elastic", *sys.argv[1:]])) if starts else nullcontext():
         command()

@@ -16,6 +16,7 @@ import click
 
 from elastic_core.budget import Budget
 from elastic_core.errors import UserError
+from elastic_core.models.files import tensors
 from elastic_core.models.special_tokens import load_markers
 from elastic_core.serving import server
 from elastic_core.serving.levels import EFFORTS, LEVELS, Effort, Levels, levels_beside, no_levels
@@ -89,7 +90,7 @@ def serve(preset: str, overrides: dict[str, Any], model: str, host: str, port: i
     """
     require_free_port(host, port, "server", "--port")
     started = command(preset, overrides, model, host=host, port=port, **options)
-    click.echo(f"serving {started.name} at http://{reachable(host)}:{port}/v1; Ctrl-C stops it")
+    click.echo(f"starting {started.name}, to answer at http://{reachable(host)}:{port}/v1; Ctrl-C stops it")
     sys.exit(run(started))
 
 
@@ -148,6 +149,7 @@ def command(
         _, markers = load_markers(directory)
     except (OSError, ValueError) as error:
         raise UserError(f"{directory} cannot be served under budgets: {error}; see `elastic model prepare`") from None
+    tensors(Path(directory))  # Which names a file that is cut off; vLLM would after its start.
     levels = levels_beside(directory)
     if levels is None:
         click.echo(no_levels(name, directory))

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from elastic_core.errors import UserError
 from elastic_core.system.files import replacing
 from elastic_core.system.network import bypass_proxies
 from elastic_core.system.private_stores import use_private_directory
@@ -31,7 +32,10 @@ def runs_directory() -> Path:
 def make_runs_directory() -> Path:
     """`runs_directory`, made for this user alone where it is missing; one that is there keeps its mode."""
     runs = runs_directory()
-    runs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        runs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
+        raise UserError(f"{runs} cannot be the directory of results ({error.strerror}); set {RUNS_VARIABLE}") from None
     return runs
 
 

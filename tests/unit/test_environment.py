@@ -14,8 +14,10 @@ from aiohttp.helpers import get_env_proxy_for_url
 from requests.utils import get_environ_proxies
 from yarl import URL
 
+from elastic_core.errors import UserError
 from elastic_core.system.network import bypass_proxies
 from flows.commands.doctor.machine import check_closed
+from flows.runtime.environment import make_runs_directory
 from tests.elastic_command import elastic_here
 
 PREPARE = """
@@ -41,6 +43,13 @@ def test_the_temporary_server_asks_for_a_password_that_is_new_in_every_process(t
     own = passwords(tmp_path, PREFECT_HOME=str(tmp_path))
     assert own[0] == own[1] != "None", "settings of the user without a server are no reason to be open"
     assert passwords(tmp_path, PREFECT_API_AUTH_STRING="me:mine") == ["me:mine", "me:mine"], "the user's is kept"
+
+
+@pytest.mark.parametrize("place", ["file", "file/below"])
+def test_results_go_into_no_file(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").touch()
+    with patch.dict(os.environ, ELASTIC_RUNS=str(tmp_path / place)), pytest.raises(UserError, match="set ELASTIC_RUNS"):
+        make_runs_directory()
 
 
 PROFILE = 'active = "mine"\n[profiles.mine]\nPREFECT_API_URL = "http://a.example"\n'

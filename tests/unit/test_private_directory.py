@@ -3,6 +3,8 @@
 import os
 import socket
 import stat
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -59,6 +61,22 @@ def test_what_another_user_has_put_there_is_not_used_and_stops_nothing(what: str
     chosen = Path(tempfile.gettempdir()).resolve()
     assert chosen.parent == shared and chosen != taken and stat.S_IMODE(chosen.stat().st_mode) == 0o700
     assert private_directory().resolve() == chosen, "which its processes find by TMPDIR"
+
+
+def test_an_environment_in_a_path_with_a_space_is_entered_by_a_link(tmp_path: Path) -> None:
+    """Ray and LD_PRELOAD take such a path for two."""
+    environment = tmp_path / "with space"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--system-site-packages", environment], check=True)
+    own = f"import sys; sys.path[:0] = {sys.path!r}; "
+    show = "from elastic_core.system.processes import PYTHON; print(PYTHON[0], sys.executable, sep='\\n')"
+    done = subprocess.run(
+        [environment / "bin" / "python", "-c", own + show], capture_output=True, text=True, check=True
+    )
+    chosen, executable = map(Path, done.stdout.splitlines())
+    assert executable == environment / "bin" / "python" and " " not in str(chosen)
+    assert chosen.parents[1].readlink() == environment and chosen.samefile(executable)
+    prefix = subprocess.check_output([chosen, "-c", "import sys; print(sys.prefix)"], text=True)
+    assert prefix.strip() == str(chosen.parents[1]), "what it imports has no space in its path either"
 
 
 def test_commands_use_it_and_torch_runs_compiled_kernels_from_there(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -138,7 +139,8 @@ def run_services(parameters: ServicesParameters) -> None:
         click.echo(f"{worker.name:10} serves work pool {WORK_POOL}  log: {supervisor.logs[worker.name]}")
         for what, address in links({**os.environ, **planned.clients}, parameters.runs.resolve()):
             click.echo(f"{what}: {address}")
-        click.echo(f"passwords: {parameters.clients}; in a shell: set -a; . {parameters.clients}; set +a")
+        read = shlex.join([".", str(parameters.clients)])
+        click.echo(f"passwords: {parameters.clients}; in a shell: set -a; {read}; set +a")
         click.echo("Ctrl-C stops them all.")
         while True:
             time.sleep(1)
