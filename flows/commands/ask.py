@@ -255,16 +255,16 @@ def phases(attempt: Attempt, trajectory: Trajectory, loaded: Loaded) -> tuple[li
     thinking = [piece for piece in found if not piece.solution]
     solution = [piece for piece in found if piece.solution]
     cut = attempt.state == "done" and trajectory.solution_finish is SolutionFinish.LENGTH
-    return _with_cut(thinking, _is_cut(attempt, trajectory, loaded.markers, thinking)), _with_cut(solution, cut)
+    return _with_cut(thinking, _is_cut(attempt, trajectory, loaded.markers)), _with_cut(solution, cut)
 
 
-def _is_cut(attempt: Attempt, trajectory: Trajectory, markers: Markers, thinking: Sequence[Piece]) -> bool:
-    """Whether the budget ended the thinking. Before the end that shows where all of t is sampled and we wrote on."""
+def _is_cut(attempt: Attempt, trajectory: Trajectory, markers: Markers) -> bool:
+    """Whether we ended the thinking. Before the end that shows where the solution begins after forced tokens."""
     if attempt.state == "done":
         return trajectory.think_finish in (ThinkFinish.FORCED, ThinkFinish.LENGTH)
-    spent = trajectory.think_tokens + len(trajectory.dropped) == attempt.budget.think
+    start = trajectory.solution_start
     stopped = bool(trajectory.dropped) and trajectory.dropped[-1][1] in markers.end_of_text
-    return by_phase(attempt) and spent and not stopped and bool(thinking) and thinking[-1].forced
+    return by_phase(attempt) and bool(start) and trajectory.forced[:start][-1] and not stopped
 
 
 def _with_cut(found: list[Piece], cut: bool) -> list[Piece | None]:
