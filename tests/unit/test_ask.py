@@ -103,6 +103,12 @@ def test_the_end_may_still_change_and_is_held_back() -> None:
     assert settled(trajectory()).response_ids == ()
 
 
+def test_a_thought_that_a_strategy_ends_before_t_is_marked_from_the_first_token_on() -> None:
+    attempt = Attempt("base", "separate", Budget(8, 8), "running", trajectory(END, 9, 9, forced=(0,), start=1))
+    first, *_ = segments(attempt, LOADED)
+    assert first == CUT
+
+
 def test_a_turn_that_was_the_solution_is_printed_again_as_one() -> None:
     before = [Segment("plan", THOUGHT), Segment("⟦go⟧", FORCED), Segment("4", THOUGHT)]
     now = [*before[:2], Segment("42", SOLUTION)]
