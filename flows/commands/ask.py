@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby, takewhile, zip_longest
@@ -28,7 +29,7 @@ from elastic_core.system.processes import end_family
 from elastic_core.trajectory import SolutionFinish, ThinkFinish, Trajectory
 from flows.commands.answer import TYPED, Attempt, Loaded, Thought, followed, load, lost
 from flows.commands.options import StrategyType, budget_option, family_option, settings_options
-from flows.runtime.models import Models, choose_model
+from flows.runtime.models import Models, choose_model, require_room
 
 THOUGHT, SOLUTION, FORCED, CUT_STYLE, COUNTS = "dim", "default", "black on yellow", "bold red", "cyan"
 """Styles of rich's. Forced text is in brackets too, for a terminal without colours."""
@@ -102,6 +103,9 @@ def ask(
     # Messages of vLLM and torch would stand in the response; read when they are imported.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    os.environ.setdefault("TORCH_LOGS", "-all")
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")  # Of the engine's process.
+    warnings.simplefilter("ignore", FutureWarning)
     if not question.strip():
         raise UserError("there is no question; write one in quotes")
     strategy = known_strategies([variant_name(strategy, closing, effort)])[0]
@@ -112,6 +116,8 @@ def ask(
         raise UserError(f"--model {name}: {strategy} asks one model; expected a strategy of two roles")
     default = UNLIMITED_BUDGET if strategy == "unconstrained" else models.budget
     attempt = Attempt(name, strategy, budget or default)
+    for part in {*split_model(name)} - {*models.endpoints}:
+        require_room("--budget", attempt.budget, models.settings.engine.context(str(models.directories[part])))
     asyncio.run(_stream(attempt, Problem(TYPED, question, question, "", "math"), sample, models, Console()))
 
 

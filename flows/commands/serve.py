@@ -29,7 +29,7 @@ from elastic_core.system.processes import PYTHON, end_with_parent
 from flows.commands.doctor.machine import installed_build, installed_versions, require
 from flows.commands.doctor.resources import GpuDemand, check_gpus, cuda_version
 from flows.commands.options import POSITIVE, address_options, budget_option, family_option, settings_options
-from flows.runtime.models import choose_model
+from flows.runtime.models import choose_model, require_room
 from flows.runtime.settings import SweepSettings
 
 KEY_VARIABLE = "VLLM_API_KEY"  # vLLM's: the key that clients have to give.
@@ -162,11 +162,8 @@ def command(
     context = parameters.context(str(directory))
     of_levels = {f"{directory / LEVELS}: its level {effort}": given for effort, given in config.levels.items()}
     for what, given in {"--budget": budget, **of_levels}.items():
-        if context and given and given.limited + 1 >= context:
-            raise UserError(
-                f"{what} is {given}, which takes {given.limited + 1} tokens after the prompt, and the context has "
-                f"{context}: expected a smaller one, or a larger engine.max_model_len"
-            )
+        if given:
+            require_room(what, given, context)
     arguments = server.arguments(directory, name, parameters, _sampling(levels, sweep), markers, host, port)
     if not os.environ.get(KEY_VARIABLE):  # A browser opens any page, and vLLM answers all of them.
         arguments += ["--allowed-origins", json.dumps([LOCAL_PAGES])]

@@ -141,3 +141,12 @@ def _preset_checkpoints(run: FlowRun, required: bool) -> dict[str, Path]:
     named = {name: Path(place) for name, place in settings.sweep.directories.items()}
     here = {name: place.resolve() for name, place in named.items() if place.is_dir()}
     return found | {name: run.with_family(name, place) for name, place in here.items()}
+
+
+def require_room(what: str, budget: Budget, context: int) -> None:
+    """Raises UserError where a budget, named by `what`, leaves no token of a known context for a prompt."""
+    if context and budget.limited + 1 >= context:
+        raise UserError(
+            f"{what} is {budget}, which takes {budget.limited + 1} tokens after the prompt, and the context has "
+            f"{context}: expected a smaller one, or a larger engine.max_model_len"
+        )

@@ -124,6 +124,7 @@ def test_a_turn_that_was_the_solution_is_printed_again_as_one() -> None:
         (["1+1?", "--model", "trained"], "--model trained: "),
         (["1+1?", "--preset", "embeded"], '"embedded"'),
         (["1+1?", "--budget", "many"], '"many"'),
+        (["1+1?", "--budget", "100000+32"], "or a larger engine.max_model_len"),
         (["1+1?", "--strategy", "none"], '"none"'),
         (["1+1?", "--sample", "-1"], "-1"),
         (["1+1?", "--model", "base>base", "--strategy", "vanilla"], "vanilla asks one model"),

@@ -151,6 +151,14 @@ def test_a_model_that_cannot_think_is_refused(tmp_path: Path) -> None:
         composed(model)
 
 
+def test_weights_that_are_cut_off_are_named_also_beside_levels(tmp_path: Path) -> None:
+    model = model_with_levels(tmp_path / "model")
+    with (model / "model.safetensors").open("r+b") as weights:
+        weights.truncate(1000)
+    with pytest.raises(UserError, match=r"model\.safetensors"):
+        composed(model)
+
+
 def test_budgets_over_the_context_are_refused_at_the_start(tmp_path: Path) -> None:
     """As no request could have them; the largest that leaves a prompt its one token is served."""
     context: dict[str, Any] = {"engine.max_model_len": 512}
