@@ -132,6 +132,7 @@ def test_three_clicks_lead_from_mlflows_start_to_accuracy_over_tokens_of_two_mod
     """The path that docs/operate.md describes, in a browser that has never been there."""
     page = mlflow_page
     page.goto(servers.mlflow)
+    page.get_by_role("button", name="Model training").first.click()
     page.get_by_role("link", name="embedded", exact=True).first.click()
     expect(page).to_have_url(re.compile(f"/experiments/{sweep_run[0]}/runs"))
     page.get_by_role("link", name="sweep", exact=True).first.click()
@@ -184,7 +185,7 @@ def test_mlflow_shows_the_cells_as_a_table(mlflow_page: Page, servers: Servers, 
     page = mlflow_page
     page.goto(f"{servers.mlflow}/#/experiments/{sweep_run[0]}/runs/{sweep_run[1]}/artifacts/cells.json")
     expect(page.get_by_text("View as table")).to_be_visible()
-    expect(page.get_by_text("budget forcing").first).to_be_visible()
+    expect(page.get_by_text("budget_forcing").first).to_be_visible()
 
 
 def test_mlflow_lists_cells_to_be_compared(mlflow_page: Page, servers: Servers, sweep_run: tuple[str, str]) -> None:
