@@ -65,7 +65,8 @@ class Tracker:
         with FileLock(runs / ".mlflow.lock"):
             self.client = MlflowClient(self.tracking_uri)
             found = self.client.get_experiment_by_name(preset)
-            kind = {"mlflow.experimentKind": "custom_model_development"}  # Its page then shows runs, and asks nothing.
+            # For servers whose page goes by the experiment; that of 3.17 goes by what the browser chose last.
+            kind = {"mlflow.experimentKind": "custom_model_development"}
             self.experiment_id = found.experiment_id if found else self.client.create_experiment(preset, local, kind)
 
     def find(self, label: str) -> str | None:
