@@ -65,7 +65,7 @@ class Tracker:
         with FileLock(runs / ".mlflow.lock"):
             self.client = MlflowClient(self.tracking_uri)
             found = self.client.get_experiment_by_name(preset)
-            # For servers whose page goes by the experiment; that of 3.17 goes by what the browser chose last.
+            # For servers that choose the page by the experiment; MLflow 3.17 takes the one that the browser chose last.
             kind = {"mlflow.experimentKind": "custom_model_development"}
             self.experiment_id = found.experiment_id if found else self.client.create_experiment(preset, local, kind)
 
