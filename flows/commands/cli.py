@@ -162,7 +162,7 @@ def command() -> None:
     from flows.commands.options import sentence
 
     try:
-        cli(standalone_mode=False)
+        cli(prog_name="elastic", standalone_mode=False)
     except click.Abort:
         sys.exit(128 + signal.SIGINT)
     except click.exceptions.NoArgsIsHelpError as error:

@@ -47,8 +47,8 @@ def prepare() -> None:
     lock_temporary_server()
     defaults = {
         "PREFECT_HOME": str(runs / "prefect"),
-        # By default it is in the home directory, whatever PREFECT_HOME is.
-        "PREFECT_SERVER_MEMO_STORE_PATH": str(runs / "prefect" / "memo_store.toml"),
+        # By default it is in ~/.prefect, whatever PREFECT_HOME is.
+        "PREFECT_SERVER_MEMO_STORE_PATH": f"{os.environ.get('PREFECT_HOME', runs / 'prefect')}/memo_store.toml",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         # A loaded machine takes longer than the default 20 s to start the temporary server.
         "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
