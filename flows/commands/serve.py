@@ -149,7 +149,7 @@ def command(
         _, markers = load_markers(directory)
     except (OSError, ValueError) as error:
         raise UserError(f"{directory} cannot be served under budgets: {error}; see `elastic model prepare`") from None
-    tensors(Path(directory))  # Which names a file that is cut off; vLLM would after its start.
+    tensors(directory)  # Which names a file that is cut off; vLLM would after its start.
     levels = levels_beside(directory)
     if levels is None:
         click.echo(no_levels(name, directory))
