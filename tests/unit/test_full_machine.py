@@ -15,12 +15,12 @@ from flows.commands import cli
 def test_the_command_says_that_the_disk_is_full(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cli, "cli", lambda standalone_mode: Path("/dev/full").write_text("a row"))
+    monkeypatch.setattr(cli, "cli", lambda **_: Path("/dev/full").write_text("a row"))
     with pytest.raises(SystemExit, match="2"):
         cli.command()
     said = "error: [Errno 28] No space left on device: free some space; the same command then goes on\n"
     assert capsys.readouterr().err == said
-    monkeypatch.setattr(cli, "cli", lambda standalone_mode: Path("/nowhere").read_text())
+    monkeypatch.setattr(cli, "cli", lambda **_: Path("/nowhere").read_text())
     with pytest.raises(FileNotFoundError):  # Any other error stays what it is.
         cli.command()
 
@@ -58,7 +58,7 @@ def test_the_command_says_that_memory_was_full_and_of_what(
         "Refer to the documentation on how to address the out of memory issue: https://docs.ray.io\n"
     )
 
-    def train(standalone_mode: bool) -> None:
+    def train(**_: object) -> None:
         try:
             raise TrainingLost(f"job train-1 is FAILED: exit code 1\n{log}{log}lost: see above")
         except TrainingLost as error:
