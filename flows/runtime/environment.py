@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from elastic_core.errors import UserError
 from elastic_core.system.files import replacing
@@ -67,6 +68,17 @@ def prepare() -> None:
     }
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
+    _split_login_of_mlflow()
+
+
+def _split_login_of_mlflow() -> None:
+    """Move a server's user and password from its address, which links and messages hold, to MLflow's variables."""
+    parts = urlsplit(os.environ["MLFLOW_TRACKING_URI"])
+    login, _, server = parts.netloc.rpartition("@")
+    if login and parts.scheme in ("http", "https"):
+        user, _, password = login.partition(":")
+        os.environ["MLFLOW_TRACKING_URI"] = parts._replace(netloc=server).geturl()
+        os.environ |= {"MLFLOW_TRACKING_USERNAME": unquote(user), "MLFLOW_TRACKING_PASSWORD": unquote(password)}
 
 
 def lock_temporary_server() -> None:

@@ -49,6 +49,11 @@ def test_a_check_tells_good_from_bad_and_names_what_it_takes(
     assert re.search(named, check(*bad).message)
 
 
+def test_a_password_of_the_tracking_database_is_not_shown() -> None:
+    found = resources.check_tracking("postgresql://me:mine@host/mlflow")
+    assert found.message == "postgresql://***@host/mlflow"
+
+
 LISTED = "0, GPU-aa, NVIDIA H200, 143771, 143000, 570.1\n1, GPU-bb, NVIDIA H200, 143771, 143000, 570.1\n"
 """nvidia-smi's lines of a machine with two idle GPUs."""
 

@@ -17,7 +17,7 @@ from yarl import URL
 from elastic_core.errors import UserError
 from elastic_core.system.network import bypass_proxies
 from flows.commands.doctor.machine import check_closed
-from flows.runtime.environment import make_runs_directory
+from flows.runtime.environment import make_runs_directory, prepare
 from tests.elastic_command import elastic_here
 
 PREPARE = """
@@ -43,6 +43,22 @@ def test_the_temporary_server_asks_for_a_password_that_is_new_in_every_process(t
     own = passwords(tmp_path, PREFECT_HOME=str(tmp_path))
     assert own[0] == own[1] != "None", "settings of the user without a server are no reason to be open"
     assert passwords(tmp_path, PREFECT_API_AUTH_STRING="me:mine") == ["me:mine", "me:mine"], "the user's is kept"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("https://me:p%40ss@host:5000/mlflow", ("https://host:5000/mlflow", "me", "p@ss")),
+        ("http://host:5000", ("http://host:5000", None, None)),
+        ("postgresql://me:mine@host/mlflow", ("postgresql://me:mine@host/mlflow", None, None)),
+    ],
+)
+def test_links_to_mlflow_hold_no_password(tmp_path: Path, given: str, expected: tuple[str | None, ...]) -> None:
+    names = ("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
+    clean = {name: value for name, value in os.environ.items() if name not in names}
+    with patch.dict(os.environ, clean | {"ELASTIC_RUNS": str(tmp_path), names[0]: given}, clear=True):
+        prepare()
+        assert tuple(map(os.environ.get, names)) == expected
 
 
 @pytest.mark.parametrize("place", ["file", "file/below"])

@@ -69,8 +69,8 @@ class StepMetrics:
             retrying(self._client.log_batch, self._run_id, metrics=metrics)
         except (MlflowException, OSError) as error:
             raise UserError(
-                f"MLflow at {self._client.tracking_uri} took no metrics for {self._patience_seconds:g} s ({error}); "
-                "start it and run the same command, which goes on from the last checkpoint"
+                f"MLflow took no metrics for {self._patience_seconds:g} s ({error}); start it and run the "
+                "same command, which goes on from the last checkpoint"
             ) from error
         self._recorded.add(step)
 
@@ -108,9 +108,7 @@ def _check_steps(client: "MlflowClient", run_id: str, name: str, expected: list[
     if found != expected:
         missing = sorted(set(expected) - set(found))
         twice = sorted({step for step in found if found.count(step) > 1})
-        raise RuntimeError(
-            f"MLflow run {run_id} at {client.tracking_uri}: {name} lacks steps {missing}, has steps {twice} twice"
-        )
+        raise RuntimeError(f"MLflow run {run_id}: {name} lacks steps {missing}, has steps {twice} twice")
 
 
 def _steps(client: "MlflowClient", run_id: str, name: str) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -163,7 +164,7 @@ def check_tracking(uri: str) -> Finding:
         existing = next(path for path in (directory, *directory.parents) if path.exists())
         if not os.access(existing, os.W_OK):
             return Finding("mlflow", "failure", f"{existing} cannot be written: set ELASTIC_RUNS to another directory")
-    return Finding("mlflow", "ok", uri)
+    return Finding("mlflow", "ok", re.sub(r"://[^/]*@", "://***@", uri))  # A password may be before the host.
 
 
 def check_prefect(url: str | None) -> Finding:
