@@ -66,7 +66,7 @@ lint: install ## ruff and mypy
 	$(BIN)/mypy
 
 pins: INSTALL_FOR = for-tests
-pins: install ## Check what we rely on in verl, Ray, Prefect and torch as pinned, and record that it holds
+pins: install ## Check what we rely on in verl, vLLM, Ray, Prefect and torch as pinned, and record that it holds
 	$(BIN)/pytest tests/pins -n 2 --dist loadfile
 	cat infra/requirements/*.txt | sha256sum | cut -d ' ' -f 1 > tests/pins/passed
 

@@ -47,7 +47,6 @@ LONGEST = (
     "test_serve_rules.py",
     "test_serve_dialects.py",
     "test_serve.py",  # Its last test ends the server.
-    "test_architecture.py",
     "test_report_views.py",
     "test_warm_start.py",
     "test_sweep_ray.py",
@@ -55,7 +54,6 @@ LONGEST = (
     "test_serve_tools.py",
     "test_report_build.py",
     "test_sft_resume.py",
-    "test_seeded_noise.py",
     "test_grade_code.py",
     "test_sandbox.py",
 )

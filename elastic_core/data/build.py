@@ -20,16 +20,16 @@ from elastic_core.data.dataset import ROW, Dataset, Form, Generated
 from elastic_core.data.decontaminate import Questions
 from elastic_core.data.fetch import FetchedDataset
 from elastic_core.data.problems import CLEAN, MANIFEST, TEMPLATES, Counts, Manifest
+from elastic_core.data.registry import code_fingerprint
 from elastic_core.data.word_problems import WordParameters
 from elastic_core.errors import UserError
 from elastic_core.miniature.problems import MiniatureParameters, of_dataset
 from elastic_core.system.files import LockHeld, exclusive, replacing, write_text
-from elastic_core.system.fingerprint import hash_files, hash_value, source_fingerprint, tokenizer_fingerprint
+from elastic_core.system.fingerprint import hash_files, hash_value, tokenizer_fingerprint
 
 STORE = "sets"
 REMOVED = "removed.parquet"
 RECORD = "record.json"
-TABLES = Path(__file__).parent  # the registry, prompts, and the words of word problems
 WAIT_SECONDS = 3600.0  # for another process that builds the same data set
 _WITH_QUESTIONS = (Form.PROBLEMS, Form.CONVERSATIONS)
 
@@ -48,13 +48,6 @@ class DataBuild:
     max_tests: int | None = None  # kept of a problem in trained sets with `Dataset.cuts_tests`; None keeps all
     miniature: MiniatureParameters | None = None
     words: WordParameters | None = None
-
-
-def code_fingerprint() -> str:
-    """sha256 of the code and the tables that data sets are built by. Graders only read the truths of an added set."""
-    modules = ("elastic_core.data.build", "elastic_core.data.registry")
-    code = source_fingerprint(*modules, without=("elastic_core.rewards",))
-    return hash_value([code, hash_files(TABLES.glob("*.toml"))])
 
 
 def build(

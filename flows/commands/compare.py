@@ -152,7 +152,7 @@ def _run(client: MlflowClient, name: str) -> Run:
         return found[0]
     if not found:
         known = {str(run.info.run_name) for run in client.search_runs(experiments)}
-        hint = nearest_sweep(Path(name)) or nearest(name, known)
+        hint = nearest_sweep(Path(name)) or nearest(name, known) or "; a sweep's directory is runs/PRESET/sweep/KEY"
         raise UserError(f"no directory, MLflow run id or MLflow run name {name!r}{hint}")
     listed = "; ".join(f"{run.info.run_id} ({run.data.tags.get(LABEL, 'no label')})" for run in found[:_SHOWN_RUNS])
     raise UserError(f"{len(found)} MLflow runs are called {name!r}; give an id: {listed}")

@@ -15,11 +15,11 @@ from typing import Any
 import polars as pl
 
 import reports
-from elastic_core.data.build import DataBuild, code_fingerprint
+from elastic_core.data.build import DataBuild
 from elastic_core.data.dataset import Dataset, Form, Generated
 from elastic_core.data.fetch import FetchedDataset, bytes_present, fetch, located
 from elastic_core.data.problems import Problem, read_problems
-from elastic_core.data.registry import REGISTRY, all_datasets, select
+from elastic_core.data.registry import REGISTRY, all_datasets, code_fingerprint, select
 from elastic_core.engines.endpoint import Address, Endpoint, EndpointParameters
 from elastic_core.errors import UserError
 from elastic_core.miniature.warm_start import BASE
