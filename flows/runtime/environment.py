@@ -68,17 +68,20 @@ def prepare() -> None:
     }
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
-    _split_login_of_mlflow()
+    address, login = without_login(os.environ["MLFLOW_TRACKING_URI"])
+    os.environ |= {"MLFLOW_TRACKING_URI": address, **login}
 
 
-def _split_login_of_mlflow() -> None:
-    """Move a server's user and password from its address, which links and messages hold, to MLflow's variables."""
-    parts = urlsplit(os.environ["MLFLOW_TRACKING_URI"])
+def without_login(address: str) -> tuple[str, dict[str, str]]:
+    """MLflow's address, which links and messages hold, without a server's user and password; and these as MLflow's
+    variables."""
+    parts = urlsplit(address)
     login, _, server = parts.netloc.rpartition("@")
-    if login and parts.scheme in ("http", "https"):
-        user, _, password = login.partition(":")
-        os.environ["MLFLOW_TRACKING_URI"] = parts._replace(netloc=server).geturl()
-        os.environ |= {"MLFLOW_TRACKING_USERNAME": unquote(user), "MLFLOW_TRACKING_PASSWORD": unquote(password)}
+    if not login or parts.scheme not in ("http", "https"):
+        return address, {}
+    user, _, password = map(unquote, login.partition(":"))
+    variables = {"MLFLOW_TRACKING_USERNAME": user, "MLFLOW_TRACKING_PASSWORD": password}
+    return parts._replace(netloc=server).geturl(), variables
 
 
 def lock_temporary_server() -> None:

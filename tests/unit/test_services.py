@@ -48,12 +48,13 @@ def test_everything_stays_below_the_runs_directory_and_nothing_is_reported_to_an
 
 def test_servers_the_user_already_has_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example/api")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow.example")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:mine@mlflow.example")
     monkeypatch.setenv("PREFECT_HOME", "elsewhere")
     plan = services.plan(ServicesParameters(runs=tmp_path), {})
     assert names(plan) == ["worker"]
     assert plan.environment["PREFECT_API_URL"] == "http://prefect.example/api"
     assert plan.environment["MLFLOW_TRACKING_URI"] == "http://mlflow.example"
+    assert plan.clients["MLFLOW_TRACKING_PASSWORD"] == "mine"
     assert plan.environment["PREFECT_HOME"] == "elsewhere"
 
 

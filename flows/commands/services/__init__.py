@@ -40,6 +40,7 @@ from flows.runtime.environment import (
     new_password,
     read_variables,
     runs_directory,
+    without_login,
     write_private,
     write_variables,
 )
@@ -213,9 +214,9 @@ def _prefect(parameters: ServicesParameters, held: Mapping[str, str], database: 
 def _mlflow(parameters: ServicesParameters, held: Mapping[str, str], database: URL | None) -> Plan:
     host, port, runs = parameters.host, parameters.mlflow_port, parameters.runs.resolve()
     address = f"http://{reachable(host)}:{port}"
-    url = os.environ.get("MLFLOW_TRACKING_URI") or address
+    url, given = without_login(os.environ.get("MLFLOW_TRACKING_URI") or address)
     if url.startswith("http") and url != address:
-        return Plan([], {}, {"MLFLOW_TRACKING_URI": url})
+        return Plan([], {}, {"MLFLOW_TRACKING_URI": url, **given})
     own = _database_url(database, "psycopg2", "mlflow") if database else f"sqlite:///{runs / 'mlflow.db'}"
     command = [
         *(*PYTHON, "-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"),
