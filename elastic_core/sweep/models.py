@@ -156,14 +156,14 @@ def _check_context(
         longest = max(len(prompts.ids(problem, cell.strategy, cell.budget)) for problem in problems[cell.benchmark])
         strategy = prompts.strategies[cell.strategy]
         forced = strategy.max_forced_tokens(prompts.markers(strategy, markers))
-        taken, limit = cell.budget.limited, ""
+        taken, limit, lower = cell.budget.limited, "", "sweep.budgets"
         if cell.budget.total is None and max_response_tokens is not None:
             taken = max_response_tokens + (cell.budget.think or 0) + (cell.budget.solution or 0)
-            limit = f" with {max_response_tokens} where it has none"
+            limit, lower = f" with {max_response_tokens} where it has none", "sweep.max_response_tokens"
         if longest + forced + taken > context:
             written = f", {forced} that the strategy writes itself" if forced else ""
             raise ValueError(
                 f"{cell}: {longest} tokens of the longest prompt{written} and a budget of {cell.budget}{limit} do not "
-                f"fit {model}'s context of {context} tokens; lower sweep.budgets, or raise engine.max_model_len "
+                f"fit {model}'s context of {context} tokens; lower {lower}, or raise engine.max_model_len "
                 "where the model can"
             )

@@ -99,7 +99,7 @@ async def load(models: Models, name: str, share: float = 1.0, thinks: bool = Tru
             engines = [await _engine(models, each, share / len(names), resources) for each in names]
             pair = zip(checkpoints(name), (engines[0], *engines), strict=True) if len(names) > 1 else ()
             engine = Pair(dict(pair)) if pair else engines[0]
-        except UserError:
+        except (UserError, ModuleNotFoundError):
             raise
         except ServerLost as error:
             raise UserError(lost(error)) from None

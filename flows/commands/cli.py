@@ -38,6 +38,7 @@ RENAMED = {
     "vllm-flags": "model vllm-flags",
 }
 """Old spellings, which work until version 0.2, and what they are called now."""
+_OF_ENGINES = ("ray", "torch", "transfer_queue", "verl", "vllm")  # What the extras cpu and gpu install.
 _NO_ACCESS = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -143,6 +144,7 @@ _GROUPS = {
     renamed=RENAMED,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
 )
+@click.version_option(package_name="elastic-reasoning", message="%(package)s %(version)s")
 def cli() -> None:
     """Train and measure reasoning models under a token budget."""
     use_private_directory(new_if_taken=True)
@@ -159,11 +161,11 @@ def main() -> None:
 
 def command() -> None:
     """Run the command that the arguments name; a user's mistake is one sentence and exit status 2."""
-    from flows.commands.options import sentence
-
     try:
+        from flows.commands.options import sentence
+
         cli(prog_name="elastic", standalone_mode=False)
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
         sys.exit(128 + signal.SIGINT)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
@@ -171,10 +173,12 @@ def command() -> None:
     except (click.UsageError, UserError) as error:
         message = sentence(error) if isinstance(error, click.UsageError) else str(error)
     except ModuleNotFoundError as error:
-        # The package may be installed without what only flows need.
-        if (missing := error.name or "").partition(".")[0] in sys.modules or find_spec("mlflow"):
+        # The package may be installed without what only flows need, or without engines.
+        missing = (error.name or "").partition(".")[0]
+        if missing in sys.modules or (missing not in _OF_ENGINES and find_spec("mlflow")):
             raise
-        message = f"{missing} is not installed: pip install 'elastic-reasoning[pipeline]'"
+        extras = "[cpu]', or [gpu]" if missing in _OF_ENGINES else "[pipeline]'"
+        message = f"{missing} is not installed: pip install 'elastic-reasoning{extras}"
     except Exception as error:
         if full := no_space(error):
             message = f"{full}: free some space; the same command then goes on"

@@ -57,7 +57,7 @@ def compare(run_a: str, run_b: str | None) -> None:
     by id or name; or directories of sweeps, runs/PRESET/sweep/KEY. Without RUN_B it is the sweep of the last run.
     """
     prepare()
-    click.echo(comparison(run_a, run_b or str(table_of_last_run()), runs_directory()))
+    click.echo(comparison(run_a, run_b or str(table_of_last_run("RUN_B")), runs_directory()))
 
 
 def comparison(first: str, second: str, runs: Path, tracking_uri: str | None = None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any, Literal
@@ -9,6 +10,7 @@ from typing import Any, Literal
 import click
 
 from elastic_core.errors import UserError
+from elastic_core.models.files import TOKENIZER_FILES, locate
 from elastic_core.models.special_tokens import chat_prompt, load_markers
 from elastic_core.serving.server import plugin_flags
 from elastic_core.sweep import lm_eval
@@ -34,7 +36,8 @@ def prepare(model: str, to: Path, think: str | None, think_end: str | None) -> N
     """
     from elastic_core.models.prepare import prepare as prepare_model
 
-    click.echo(f"{prepare_model(model, to, think, think_end)}\nNext: elastic doctor --set base={to}")
+    following = ["elastic", "doctor", "--set", f"base={to}"]
+    click.echo(f"{prepare_model(model, to, think, think_end)}\nNext: {shlex.join(following)}")
 
 
 @click.command()
@@ -96,8 +99,9 @@ def _export_lm_eval(run: Stages, to: Path) -> str:
             given += f",{name}={number}"
     return (
         f"{', '.join(map(lm_eval.task_name, problems))} in {to}; run them where lm_eval and this project are: "
-        f"lm_eval --model vllm --model_args pretrained=MODEL,max_model_len={context}{given} --include_path {to} "
-        f"--tasks {lm_eval.TAG} --apply_chat_template --batch_size auto --log_samples --output_path OUT"
+        f"lm_eval --model vllm --model_args pretrained=MODEL,max_model_len={context}{given} "
+        f"--include_path {shlex.quote(str(to))} --tasks {lm_eval.TAG} --apply_chat_template "
+        "--batch_size auto --log_samples --output_path OUT"
     )
 
 
@@ -138,7 +142,8 @@ def vllm_flags(model: str | None, device: Literal["cpu", "cuda"] | None) -> None
     Without MODEL, a directory or OWNER/NAME on the hub, vLLM does not parse its thoughts.
     """
     try:
-        flags = plugin_flags(device or ("cuda" if count_gpus() else "cpu"), load_markers(model)[1] if model else None)
-    except (OSError, ValueError, RuntimeError) as error:
+        markers = load_markers(str(locate(model, TOKENIZER_FILES)))[1] if model else None
+        flags = plugin_flags(device or ("cuda" if count_gpus() else "cpu"), markers)
+    except (OSError, ValueError) as error:
         raise UserError(str(error)) from None
     click.echo(" ".join(flags))

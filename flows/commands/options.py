@@ -104,20 +104,19 @@ last_run_options = settings_options("Without it the settings of the last run.", 
 """`settings_options`, where what is not given is the last run's: `presets.given_or_last` reads them."""
 
 
-def table_of_last_run() -> Path:
-    """The trajectory table of its sweep. Raises UserError when there was no run, or it has no table yet."""
+def table_of_last_run(option: str = "--from TABLE") -> Path:
+    """The trajectory table of its sweep. Raises UserError, with the `option` that names one, when there was no run, or
+    it has no table yet."""
     from flows.runtime.run import FlowRun
     from tasks.records.stage_directory import TABLE
 
     if (last := presets.last_run()) is None:
-        raise UserError(
-            f"nothing was run yet in {runs_directory()}; expected --from TABLE, or a run first: elastic run"
-        )
+        raise UserError(f"nothing was run yet in {runs_directory()}; expected {option}, or a run first: elastic run")
     run = FlowRun.begin(*last)
     run.require_data()
     table = run.sweep.directory / TABLE
     if not table.is_dir():
-        raise UserError(f"the last run has no table at {table}; give --from TABLE, or run: {run.command('sweep')}")
+        raise UserError(f"the last run has no table at {table}; give {option}, or run: {run.command('sweep')}")
     return table
 
 

@@ -213,8 +213,8 @@ def show_plan(replay: Replay, machine: Machine, load: Load, accuracy: float | No
     if accuracy is not None:
         for name in ways:
             enough = [servers for servers in rows if results[servers, name].right >= accuracy / 100]
-            text = f"{enough[0]} servers" if enough else f"more than {most} servers, or never"
-            console.print(f"{name}: {text} for {accuracy:g} % right in time")
+            text = str(enough[0]) if enough else f"more than {most}, or never"
+            console.print(f"{name}: servers for {accuracy:g} % right in time: {text}")
 
 
 def _seconds(seconds: float) -> str:

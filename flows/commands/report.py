@@ -23,7 +23,7 @@ from flows.commands.options import (
 from flows.commands.run import REPORT_FLOW, start
 from flows.runtime.environment import prepare
 from reports.content import ReportParameters
-from tasks.records.stage_directory import PAGE, REPORT
+from tasks.records.stage_directory import PAGE, REPORT, RESOLVED
 from tasks.records.tables import open_table, preset_directory
 
 
@@ -86,7 +86,9 @@ def report(
         raise click.UsageError("--to and --bundle exclude each other: a bundle's reports lie below it")
     for table in tables or (table_of_last_run(),):
         parameters = report_parameters(table, price, latency, latex)
-        sources = replace(report_sources(table, machine()), parameters=parameters)
+        made = preset_directory(open_table(table))
+        preset = made.name if made.name in presets.names() else str(made / RESOLVED)
+        sources = replace(report_sources(table, {"preset": preset, **machine()}), parameters=parameters)
         if bundle is not None:
             key = open_table(table).directory.parent.name
             content = add_report(sources, f"{sources.preset}-{key}", bundle)

@@ -35,7 +35,7 @@ def make_runs_directory() -> Path:
     runs = runs_directory()
     try:
         runs.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
+    except (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
         raise UserError(f"{runs} cannot be the directory of results ({error.strerror}); set {RUNS_VARIABLE}") from None
     return runs
 
@@ -47,9 +47,7 @@ def prepare() -> None:
     runs = make_runs_directory()
     lock_temporary_server()
     defaults = {
-        "PREFECT_HOME": str(runs / "prefect"),
-        # By default it is in ~/.prefect, whatever PREFECT_HOME is.
-        "PREFECT_SERVER_MEMO_STORE_PATH": f"{os.environ.get('PREFECT_HOME', runs / 'prefect')}/memo_store.toml",
+        **prefect_files(runs),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         # A loaded machine takes longer than the default 20 s to start the temporary server.
         "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
@@ -70,6 +68,17 @@ def prepare() -> None:
         os.environ.setdefault(name, value)
     address, login = without_login(os.environ["MLFLOW_TRACKING_URI"])
     os.environ |= {"MLFLOW_TRACKING_URI": address, **login}
+
+
+def prefect_files(runs: Path) -> dict[str, str]:
+    """Where Prefect keeps its files, as its variables: below the runs directory, or in the user's PREFECT_HOME."""
+    home = os.environ.get("PREFECT_HOME") or str(runs / "prefect")
+    # By default the last two are in ~/.prefect, whatever PREFECT_HOME is.
+    return {
+        "PREFECT_HOME": home,
+        "PREFECT_LOCAL_STORAGE_PATH": f"{home}/storage",
+        "PREFECT_SERVER_MEMO_STORE_PATH": f"{home}/memo_store.toml",
+    }
 
 
 def without_login(address: str) -> tuple[str, dict[str, str]]:

@@ -137,7 +137,7 @@ def sound_rows(table: SweepTable, columns: Collection[str | pl.Expr], *wanted: p
 def code() -> dict[str, str]:
     """What the code is: version and, of a checkout, commit and hash of the lock that packages are installed from."""
     found = {"code": f"elastic-reasoning {version('elastic-reasoning')}{_commit()}"}
-    with suppress(RuntimeError, OSError):  # Without vLLM, or without a checkout.
+    with suppress(UserError, OSError):  # Without vLLM, or without a checkout.
         lock = _ROOT / "infra" / "requirements" / ("cpu.txt" if "cpu" in vllm_version() else "gpu.txt")
         found["lock"] = f"{lock.name}, sha256 {hash_files([lock])}"
     return found

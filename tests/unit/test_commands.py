@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import click
 import pytest
@@ -82,6 +84,28 @@ def test_a_wrong_word_is_answered_with_the_right_one(
     with pytest.raises(SystemExit):
         main_command()
     assert reason in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (KeyboardInterrupt(), 130, ""),
+        (
+            ModuleNotFoundError(name="vllm.sampling"),
+            2,
+            "vllm is not installed: pip install 'elastic-reasoning[cpu]', or",
+        ),
+        (ModuleNotFoundError(name="nowhere"), None, ""),
+    ],
+)
+def test_what_stops_a_command_is_a_line_unless_it_is_a_mistake_of_ours(
+    error: BaseException, status: int | None, said: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr("flows.commands.cli.cli", Mock(side_effect=error))
+    monkeypatch.delitem(sys.modules, "vllm", raising=False)
+    with pytest.raises(type(error) if status is None else SystemExit) as raised:
+        main_command()
+    assert getattr(raised.value, "code", None) == status and said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.stem)

@@ -61,6 +61,23 @@ def test_links_to_mlflow_hold_no_password(tmp_path: Path, given: str, expected: 
         assert tuple(map(os.environ.get, names)) == expected
 
 
+def test_prefect_keeps_its_files_with_the_results(tmp_path: Path) -> None:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    with patch.dict(os.environ, clean | {"ELASTIC_RUNS": str(tmp_path)}, clear=True):
+        prepare()
+        shown = "from prefect.settings import get_current_settings as now; print(now().results.local_storage_path)"
+        assert (
+            Path(subprocess.check_output([sys.executable, "-c", shown], text=True).strip())
+            == tmp_path / "prefect/storage"
+        )
+
+
+def test_the_variable_of_a_directory_that_may_not_be_made_is_named(tmp_path: Path) -> None:
+    refused = patch.object(Path, "mkdir", side_effect=PermissionError(13, "Permission denied"))
+    with refused, pytest.raises(UserError, match=r"\(Permission denied\); set ELASTIC_RUNS"):
+        make_runs_directory()
+
+
 @pytest.mark.parametrize("place", ["file", "file/below"])
 def test_results_go_into_no_file(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").touch()

@@ -327,6 +327,8 @@ def test_what_to_set_is_the_cheapest_budget_that_a_server_keeps_and_that_is_show
     assert command(setting, of("embedded")) == "elastic serve --preset embedded --model trained --budget 48+32"
     assert command(setting, of("evaluate", "ME/model")).endswith("--preset evaluate --model ME/model --budget 48+32")
     assert command(setting, of("evaluate", "http://host:8000/v1#model")) == "", "it is served already"
+    own = replace(of("mine"), provenance={"preset": "my presets/mine.toml"})
+    assert command(setting, own).startswith("elastic serve --preset 'my presets/mine.toml'")
     behind = replace(of("smoke"), manifest=Manifest({}, {}, {}, {}, servers={"trained": {}}))
     assert command(setting, behind) == "", "so the table says, whatever the settings are that the report is made with"
     cell = CELLS.filter(model="trained", strategy="separate").row(0, named=True)

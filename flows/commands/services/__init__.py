@@ -38,6 +38,7 @@ from flows.runtime.environment import (
     RUNS_VARIABLE,
     USER,
     new_password,
+    prefect_files,
     read_variables,
     runs_directory,
     without_login,
@@ -158,7 +159,7 @@ def plan(parameters: ServicesParameters, held: Mapping[str, str], database: URL 
         "PYTHONSAFEPATH": "1",
         "DO_NOT_TRACK": "1",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "PREFECT_HOME": os.environ.get("PREFECT_HOME") or str(runs / "prefect"),
+        **prefect_files(runs),
         # The automation for dead runs waits for ten of these seconds.
         "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
         # Prefect answers so while its database restarts; a client then tries for a minute before its run fails.
