@@ -44,11 +44,11 @@ class FlowRun(Stages):
     @classmethod
     def begin(cls, preset: str, overrides: Mapping[str, Any] | None = None) -> FlowRun:
         """Resolve the settings and prepare the process. UserError when those are wrong, before anything is written."""
+        for logger in map(logging.getLogger, ("prefect.flow_runs", "prefect.task_runs")):
+            logger.addFilter(_user_errors_as_sentences)  # Once, however often it is added.
         settings = presets.resolve(preset, overrides)
         _require_known(settings)
         environment.prepare()
-        for logger in map(logging.getLogger, ("prefect.flow_runs", "prefect.task_runs")):
-            logger.addFilter(_user_errors_as_sentences)  # Once, however often it is added.
         if settings.ray.running is None:
             prepare_process()
         return cls(settings, environment.runs_directory(), preset, overrides)
