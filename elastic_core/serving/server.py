@@ -164,4 +164,7 @@ def _main(program: str, *arguments: str) -> None:
 
 
 if __name__ == "__main__":
-    _main(*sys.argv)
+    try:
+        _main(*sys.argv)
+    except KeyboardInterrupt:  # Before vLLM handles the signal, or while its engine starts.
+        sys.exit(130)

@@ -123,12 +123,12 @@ def _ended() -> Iterator[tuple[int, int]]:
             yield ended[0], os.waitstatus_to_exitcode(ended[1])
 
 
-def end_family() -> NoReturn:
-    """Kill this process's descendants and end it with status 0, without cleaning anything up."""
+def end_family(status: int = 0) -> NoReturn:
+    """Kill this process's descendants and end it, without cleaning anything up."""
     kill_family()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(status)
 
 
 def kill_family() -> None:

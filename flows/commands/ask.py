@@ -111,7 +111,7 @@ def ask(
     strategy = known_strategies([variant_name(strategy, closing, effort)])[0]
     models, name = choose_model(preset, overrides, **named, pairs=True)
     for number in (signal.SIGINT, signal.SIGTERM):  # A KeyboardInterrupt may be swallowed while modules are imported.
-        signal.signal(number, lambda *_: end_family())
+        signal.signal(number, lambda number, _: end_family(128 + number))
     if len(split_model(name)) > len(STRATEGIES[strategy].roles):
         raise UserError(f"--model {name}: {strategy} asks one model; expected a strategy of two roles")
     default = UNLIMITED_BUDGET if strategy == "unconstrained" else models.budget

@@ -18,6 +18,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from elastic_core.rewards.math.compare import MAX_LENGTH, accepts, undecided
@@ -123,6 +124,8 @@ class Worker:
     """A process, ready when constructed, and the one that it forked to compare. For one thread at a time."""
 
     def __init__(self) -> None:
+        if find_spec("math_verify") is None:  # The worker would only die.
+            raise ModuleNotFoundError("No module named 'math_verify'", name="math_verify")
         path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
         # The order of sympy's sets follows hashes: with these fixed, equal answers get equal grades.
         environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
