@@ -113,8 +113,11 @@ def table_of_last_run(option: str = "--from TABLE") -> Path:
     if (last := presets.last_run()) is None:
         raise UserError(f"nothing was run yet in {runs_directory()}; expected {option}, or a run first: elastic run")
     run = FlowRun.begin(*last)
-    run.require_data()
-    table = run.sweep.directory / TABLE
+    try:
+        run.require_data()
+        table = run.sweep.directory / TABLE
+    except UserError as error:
+        raise UserError(f"the last run has no table: {error}; or give {option}") from None
     if not table.is_dir():
         raise UserError(f"the last run has no table at {table}; give {option}, or run: {run.command('sweep')}")
     return table

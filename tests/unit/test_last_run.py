@@ -1,6 +1,8 @@
 """A look at the last run needs none of its settings again."""
 
+import os
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -37,3 +39,7 @@ def test_without_a_run_or_its_table_the_next_step_is_said(runs: Path) -> None:
     runs.mkdir()
     (runs / "last-run.json").write_text("no JSON")
     assert last_run() is None
+    remember("smoke", {})
+    refused = pytest.raises(UserError, match=r"last run has no table: no data .*; or give RUN_B$")
+    with patch.dict(os.environ), refused:
+        table_of_last_run("RUN_B")
