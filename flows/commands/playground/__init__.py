@@ -136,7 +136,12 @@ def playground(
         )
 
         async def serve() -> None:
-            await asyncio.gather(uvicorn.Server(config).serve(), session.engines.preload(found.first))
+            server = uvicorn.Server(config)
+            try:
+                await asyncio.gather(server.serve(), session.engines.preload(found.first))
+            except Exception:
+                if not server.should_exit:  # Ctrl-C reaches an engine that starts, too.
+                    raise
 
         address = f"http://{reachable(parameters.host)}:{parameters.port}/"
         login = f"{address}{token}/" if token else f"{address} (user {USER}, password as given)"
