@@ -86,9 +86,11 @@ def report(
         raise click.UsageError("--to and --bundle exclude each other: a bundle's reports lie below it")
     for table in tables or (table_of_last_run(),):
         parameters = report_parameters(table, price, latency, latex)
-        made = preset_directory(open_table(table))
-        preset = made.name if made.name in presets.names() else str(made / RESOLVED)
-        sources = replace(report_sources(table, {"preset": preset, **machine()}), parameters=parameters)
+        own = preset_directory(open_table(table)) / RESOLVED
+        # A bundle is for others, and names no path of this machine.
+        by_name = bundle is not None or own.parent.name in presets.names() or not own.exists()
+        made_by = {} if by_name else {"preset": str(own)}
+        sources = replace(report_sources(table, {**made_by, **machine()}), parameters=parameters)
         if bundle is not None:
             key = open_table(table).directory.parent.name
             content = add_report(sources, f"{sources.preset}-{key}", bundle)

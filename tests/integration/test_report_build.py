@@ -83,7 +83,7 @@ def test_the_text_shows_provenance_tables_and_claims(built: Path) -> None:
 def test_a_run_ends_with_the_verdict_what_to_run_next_and_the_page(built: Path) -> None:
     verdict, *commands, page = closing(built / "report.md").splitlines()
     assert verdict.startswith("Under a token budget training makes ") and page == str(built / "report.html")
-    assert commands == ["Next: elastic serve --model trained"]
+    assert commands == ["Next: elastic serve --preset embedded --model trained"]
 
 
 def test_the_strategy_shown_is_measured_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
