@@ -38,7 +38,7 @@ RENAMED = {
     "vllm-flags": "model vllm-flags",
 }
 """Old spellings, which work until version 0.2, and what they are called now."""
-_OF_ENGINES = ("ray", "torch", "transfer_queue", "verl", "vllm")  # What the extras cpu and gpu install.
+_OF_ENGINES = ("ray", "torch", "transfer_queue", "verl", "vllm")  # Packages of the extras cpu and gpu.
 _NO_ACCESS = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 

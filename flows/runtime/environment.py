@@ -71,7 +71,7 @@ def prepare() -> None:
 
 
 def prefect_files(runs: Path) -> dict[str, str]:
-    """Where Prefect keeps its files, as its variables: below the runs directory, or in the user's PREFECT_HOME."""
+    """Variables that place Prefect's files below the runs directory, or in the user's PREFECT_HOME."""
     home = os.environ.get("PREFECT_HOME") or str(runs / "prefect")
     # By default the last two are in ~/.prefect, whatever PREFECT_HOME is.
     return {
