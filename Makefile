@@ -77,7 +77,7 @@ bench: install ## Measure with every script in tests/bench, or those of BENCH; e
 base: INSTALL_FOR = for-tests
 base: install ## Unit tests of the base package under Python 3.13
 	@python=$$($(BIN)/uv python find --system 3.13 2>/dev/null || \
-		{ $(BIN)/uv python install --quiet 3.13 && $(BIN)/uv python find --managed-python 3.13; }) && \
+		{ $(BIN)/uv python install --no-progress 3.13 && $(BIN)/uv python find --managed-python 3.13; }) && \
 	"$$python" -m venv --clear .venv-3.13 && \
 	.venv-3.13/bin/python -m pip install --quiet . hypothesis pytest pytest-timeout pytest-xdist httpx fastapi prometheus-client && rm -rf build && \
 	.venv-3.13/bin/python -m pytest $$(cat tests/base.txt) --timeout 900 -n auto
