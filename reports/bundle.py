@@ -51,7 +51,8 @@ def add_report(sources: ReportSources, name: str, site: Path) -> Report:
     when = datetime.now(UTC)
     directory = site / file_name(name)
     # A site is for others to read, who need no paths of this machine.
-    provenance = {key: value for key, value in sources.provenance.items() if key not in ("table", "command")}
+    private = ("table", "command", "preset")
+    provenance = {key: value for key, value in sources.provenance.items() if key not in private}
     content = build_report(replace(sources, provenance=provenance), directory)
     records = write_records(content.summary, sources, when, directory / "every_eval_ever")
     card = Card(

@@ -86,13 +86,12 @@ def report(
         raise click.UsageError("--to and --bundle exclude each other: a bundle's reports lie below it")
     for table in tables or (table_of_last_run(),):
         parameters = report_parameters(table, price, latency, latex)
-        own = preset_directory(open_table(table)) / RESOLVED
-        # A bundle is for others, and names no path of this machine.
-        by_name = bundle is not None or own.parent.name in presets.names() or not own.exists()
-        made_by = {} if by_name else {"preset": str(own)}
+        opened = open_table(table)
+        own = preset_directory(opened) / RESOLVED
+        made_by = {"preset": str(own)} if own.parent.name not in presets.names() and own.exists() else {}
         sources = replace(report_sources(table, {**made_by, **machine()}), parameters=parameters)
         if bundle is not None:
-            key = open_table(table).directory.parent.name
+            key = opened.directory.parent.name
             content = add_report(sources, f"{sources.preset}-{key}", bundle)
         else:
             content = build_report(sources, directory or table.resolve().parent / "report")
