@@ -71,14 +71,16 @@ def prepare() -> None:
 
 
 def prefect_files(runs: Path) -> dict[str, str]:
-    """Variables that place Prefect's files below the runs directory, or in the user's PREFECT_HOME."""
+    """Variables that place Prefect's files below the runs directory, or in the user's PREFECT_HOME; those that are set
+    stay."""
     home = os.environ.get("PREFECT_HOME") or str(runs / "prefect")
     # By default the last two are in ~/.prefect, whatever PREFECT_HOME is.
-    return {
+    files = {
         "PREFECT_HOME": home,
         "PREFECT_LOCAL_STORAGE_PATH": f"{home}/storage",
         "PREFECT_SERVER_MEMO_STORE_PATH": f"{home}/memo_store.toml",
     }
+    return {name: os.environ.get(name) or place for name, place in files.items()}
 
 
 def without_login(address: str) -> tuple[str, dict[str, str]]:

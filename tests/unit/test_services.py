@@ -50,12 +50,14 @@ def test_servers_the_user_already_has_are_used(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example/api")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:mine@mlflow.example")
     monkeypatch.setenv("PREFECT_HOME", "elsewhere")
+    monkeypatch.setenv("PREFECT_LOCAL_STORAGE_PATH", "/results")
     plan = services.plan(ServicesParameters(runs=tmp_path), {})
     assert names(plan) == ["worker"]
     assert plan.environment["PREFECT_API_URL"] == "http://prefect.example/api"
     assert plan.environment["MLFLOW_TRACKING_URI"] == "http://mlflow.example"
     assert plan.clients["MLFLOW_TRACKING_PASSWORD"] == "mine"
     assert plan.environment["PREFECT_HOME"] == "elsewhere"
+    assert plan.environment["PREFECT_LOCAL_STORAGE_PATH"] == "/results"
 
 
 def test_a_database_the_user_named_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
